@@ -31,7 +31,7 @@ CONNECT_FOUR, LIARS_DICE, HANOI = only("ConnectFour-v0"), only("LiarsDice-v0"), 
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One run: its folder's name without the seed, its configuration, what is changed in it."""
 
     name: str
@@ -39,38 +39,40 @@ class Run:
     changes: tuple[str, ...] = ()
 
 
-ARMS = tuple(Run(name, f"study_{name}") for name in ("dfc", "naive_multi", "naive_single", "imitation"))
+ARMS = tuple(StudyRun(name, f"study_{name}") for name in ("dfc", "naive_multi", "naive_single", "imitation"))
 FUSIONS = (
-    Run("dfc_at_once", "study_dfc", ("--config.fusion.at_once=true",)),
-    Run("dfc_ties", "study_dfc", ("--config.fusion.method=ties", "--config.fusion.density=0.5")),
+    StudyRun("dfc_at_once", "study_dfc", ("--config.fusion.at_once=true",)),
+    StudyRun("dfc_ties", "study_dfc", ("--config.fusion.method=ties", "--config.fusion.density=0.5")),
 )
 ABLATIONS = (
-    Run("six_games", "study_naive_multi", (SHORT,)),
-    Run("six_games-no_format_reward", "study_naive_multi", (SHORT, "--config.reward.format=false")),
-    Run("six_games-no_price", "study_naive_multi", (SHORT, "--config.reward.illegal_try=0.0")),
-    Run(
+    StudyRun("six_games", "study_naive_multi", (SHORT,)),
+    StudyRun("six_games-no_format_reward", "study_naive_multi", (SHORT, "--config.reward.format=false")),
+    StudyRun("six_games-no_price", "study_naive_multi", (SHORT, "--config.reward.illegal_try=0.0")),
+    StudyRun(
         "six_games-no_price_no_format_reward",
         "study_naive_multi",
         (SHORT, "--config.reward.illegal_try=0.0", "--config.reward.format=false"),
     ),
-    Run("six_games-no_mixed_priority", "study_naive_multi", (SHORT, "--config.mixed_priority.enabled=false")),
-    Run("six_games-all_negatives", "study_naive_multi", (SHORT, "--config.half_negative=false")),
-    Run("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),
-    Run("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, "--config.random_action_rate=0.0")),
-    Run("liars_dice", "study_naive_multi", (SHORT, LIARS_DICE)),
-    Run("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, "--config.randomize_seeds=false")),
-    Run("hanoi", "study_naive_multi", (SHORT, HANOI)),
-    Run("hanoi-no_step_penalty", "study_naive_multi", (SHORT, HANOI, "--config.reward.hasty_action_penalty=false")),
+    StudyRun("six_games-no_mixed_priority", "study_naive_multi", (SHORT, "--config.mixed_priority.enabled=false")),
+    StudyRun("six_games-all_negatives", "study_naive_multi", (SHORT, "--config.half_negative=false")),
+    StudyRun("connect_four", "study_naive_multi", (SHORT, CONNECT_FOUR)),
+    StudyRun("connect_four-no_epsilon", "study_naive_multi", (SHORT, CONNECT_FOUR, "--config.random_action_rate=0.0")),
+    StudyRun("liars_dice", "study_naive_multi", (SHORT, LIARS_DICE)),
+    StudyRun("liars_dice-same_seeds", "study_naive_multi", (SHORT, LIARS_DICE, "--config.randomize_seeds=false")),
+    StudyRun("hanoi", "study_naive_multi", (SHORT, HANOI)),
+    StudyRun(
+        "hanoi-no_step_penalty", "study_naive_multi", (SHORT, HANOI, "--config.reward.hasty_action_penalty=false")
+    ),
 )
 SWEEPS = tuple(
-    Run(f"six_games-{name}={value}", "study_naive_multi", (SHORT, f"--config.grpo.{name}={value}"))
+    StudyRun(f"six_games-{name}={value}", "study_naive_multi", (SHORT, f"--config.grpo.{name}={value}"))
     for name, values in (("clip_ratio", (0.05, 0.5)), ("kl_coefficient", (0.0, 0.1)))
     for value in values
 )
-LONG = Run("long", "study_naive_multi", ("--config.iterations=700",))
+LONG = StudyRun("long", "study_naive_multi", ("--config.iterations=700",))
 
 
-def plan(seeds: list[int]) -> list[tuple[Run, int]]:
+def plan(seeds: list[int]) -> list[tuple[StudyRun, int]]:
     """Returns runs with their seeds, the comparisons that matter most first; the long run has one seed."""
     order = [(LONG, seeds[0])]
     for group in (ARMS, ABLATIONS, SWEEPS, FUSIONS):
@@ -78,12 +80,12 @@ def plan(seeds: list[int]) -> list[tuple[Run, int]]:
     return order
 
 
-def folder(out: Path, run: Run, seed: int) -> Path:
+def folder(out: Path, run: StudyRun, seed: int) -> Path:
     """Returns a run's folder."""
     return out / f"{run.name}-{seed}"
 
 
-def carry_out(out: Path, run: Run, seed: int) -> str:
+def carry_out(out: Path, run: StudyRun, seed: int) -> str:
     """Runs or continues a run; returns a line about it."""
     path = folder(out, run, seed)
     if (path / "finished.json").exists():

@@ -18,7 +18,7 @@ Every run is a process of one thread. `--list` prints the runs and the minutes e
 import dataclasses
 from pathlib import Path
 
-from study_command import Run, main
+from study_command import StudyRun, main
 
 from dfc.configs import lsp_study
 from dfc.games.rng import GameRng, derive_seed
@@ -87,7 +87,7 @@ def write_queries(path: Path, seed: int, count: int) -> None:
     path.write_text("\n".join(found[:count]) + "\n", encoding="utf-8")
 
 
-def plan(out: Path, player: str) -> list[Run]:
+def plan(out: Path, player: str) -> list[StudyRun]:
     """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
 
     Args:
@@ -102,7 +102,7 @@ def plan(out: Path, player: str) -> list[Run]:
         given = "--config.method=data" in arm.changes
         changes = (f"--config.model.path={model}", *arm.changes)
         changes += (f"--config.data={out / GIVEN}",) if given else ()
-        runs.append(Run(arm.name, "lsp_study", changes, model=False, prepare=_given if given else None))
+        runs.append(StudyRun(arm.name, "lsp_study", changes, model=False, prepare=_given if given else None))
     return runs
 
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from study_command import Run, main
+from study_command import StudyRun, main
 
 LEFT_OUT = ("twenty_questions", "wordle", "murder_mystery", "minesweeper")
 SINGLE = "twenty_questions"
@@ -52,7 +52,7 @@ def where(out: Path, name: str, player: str) -> str:
     return str(out / name / "rpo" if name.startswith(("without_", "only_")) else out / name)
 
 
-def plan(out: Path, player: str) -> list[Run]:
+def plan(out: Path, player: str) -> list[StudyRun]:
     """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
 
     Args:
@@ -67,13 +67,13 @@ def plan(out: Path, player: str) -> list[Run]:
     ]
     chat = ("--config.stages=sft", f"--config.data={out / 'chat.jsonl'}")
     return [
-        Run("collected", "paprika_tiny", ("--config.stages=collect",)),
-        *(Run(name, "paprika_tiny", (TRAINING, collected, *changes)) for name, changes in trained),
-        Run("chat", "paprika_tiny", chat, prepare=write_chat),
-        Run("grpo", "paprika_grpo_tiny"),
+        StudyRun("collected", "paprika_tiny", ("--config.stages=collect",)),
+        *(StudyRun(name, "paprika_tiny", (TRAINING, collected, *changes)) for name, changes in trained),
+        StudyRun("chat", "paprika_tiny", chat, prepare=write_chat),
+        StudyRun("grpo", "paprika_grpo_tiny"),
         _evaluation("evaluated", out, player, evaluated(), TEN_GROUPS),
         *(
-            Run(strategy, "paprika_curriculum_tiny", (f"--config.strategy={strategy}",))
+            StudyRun(strategy, "paprika_curriculum_tiny", (f"--config.strategy={strategy}",))
             for strategy in ("ucb", "uniform")
         ),
         _evaluation("trained_tasks", out, player, (*MAIN, "grpo"), TEN_GROUPS, "--config.split=train"),
@@ -83,9 +83,9 @@ def plan(out: Path, player: str) -> list[Run]:
     ]
 
 
-def _evaluation(name: str, out: Path, player: str, policies: Sequence[str], *changes: str) -> Run:
+def _evaluation(name: str, out: Path, player: str, policies: Sequence[str], *changes: str) -> StudyRun:
     listed = ",".join(f"{policy}={where(out, policy, player)}" for policy in policies)
-    return Run(name, "evaluate_tasks", (f"--config.policies={listed}", *PLAYING, *changes))
+    return StudyRun(name, "evaluate_tasks", (f"--config.policies={listed}", *PLAYING, *changes))
 
 
 def write_chat(out: Path, seed: int) -> None:

@@ -15,7 +15,7 @@ A run is a process of one thread; runs that do not read each other can be starte
 
 from pathlib import Path
 
-from study_command import Run, main
+from study_command import StudyRun, main
 
 from dfc.config.playpen import LEARNER_ROLES
 from dfc.configs.playpen_player import OTHER_GAMES
@@ -51,7 +51,7 @@ def where(out: Path, arm: str, player: str) -> str:
     return str(out / "offline" / arm if arm in ("sft", "dpo_dialogue", "dpo_turn") else out / arm / "grpo")
 
 
-def plan(out: Path, player: str) -> list[Run]:
+def plan(out: Path, player: str) -> list[StudyRun]:
     """Returns the runs of one seed in their order; later ones read what earlier ones wrote.
 
     Args:
@@ -61,12 +61,14 @@ def plan(out: Path, player: str) -> list[Run]:
     after_sft = f"--config.model.path={out / 'offline' / 'sft' / 'policy'}"
     only_grpo = "--config.stages=grpo"
     return [
-        Run("offline", "playpen_tiny", ("--config.stages=collect,build_dialogues,sft,dpo_dialogue,dpo_turn", *_PAIRS)),
-        Run("grpo", "playpen_tiny", (only_grpo,)),
-        Run("sft_grpo", "playpen_tiny", (only_grpo, after_sft)),
+        StudyRun(
+            "offline", "playpen_tiny", ("--config.stages=collect,build_dialogues,sft,dpo_dialogue,dpo_turn", *_PAIRS)
+        ),
+        StudyRun("grpo", "playpen_tiny", (only_grpo,)),
+        StudyRun("sft_grpo", "playpen_tiny", (only_grpo, after_sft)),
         _evaluation("evaluated", out, player, ARMS, TASKS),
         _evaluation("beside_teacher", out, player, ARMS, TASKS, *BESIDE),
-        Run(
+        StudyRun(
             "other_games",
             "evaluate",
             (
@@ -84,14 +86,14 @@ def plan(out: Path, player: str) -> list[Run]:
     ]
 
 
-def known(out: Path, player: str) -> Run:
+def known(out: Path, player: str) -> StudyRun:
     """Returns the run that says what the initial model can, on instances that no other run looks at."""
     return _evaluation(KNOWN, out, player, ("base",), KNOWN_TASKS, "--config.split=validation")
 
 
-def _evaluation(name: str, out: Path, player: str, arms: tuple[str, ...], tasks: int, *changes: str) -> Run:
+def _evaluation(name: str, out: Path, player: str, arms: tuple[str, ...], tasks: int, *changes: str) -> StudyRun:
     own = (_policies(out, player, arms), f"--config.tasks={tasks}")
-    return Run(name, "evaluate_clem", (*own, *PLAYING, *changes))
+    return StudyRun(name, "evaluate_clem", (*own, *PLAYING, *changes))
 
 
 def _policies(out: Path, player: str, arms: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One run of a study.
 
     Attributes:
@@ -31,7 +31,7 @@ class Run:
     prepare: Callable[[Path, int], None] | None = None
 
 
-Plan = Callable[[Path, str], Sequence[Run]]
+Plan = Callable[[Path, str], Sequence[StudyRun]]
 """(the seed's folder, the initial model) -> its runs in their order; later ones read what earlier ones wrote."""
 
 
@@ -44,7 +44,7 @@ def seconds(path: Path) -> float:
     return total
 
 
-def carry_out(out: Path, run: Run, seed: int, player: str) -> tuple[str, bool]:
+def carry_out(out: Path, run: StudyRun, seed: int, player: str) -> tuple[str, bool]:
     """Runs or continues a run; returns a line about it, and whether it is finished."""
     path = out / run.name
     title = f"{out.name}/{run.name}"
@@ -83,7 +83,7 @@ def main(
     plan: Plan,
     *,
     parallel: int,
-    first: Callable[[Path, str], Run] | None = None,
+    first: Callable[[Path, str], StudyRun] | None = None,
     seeds: Sequence[int] = (20, 21, 22),
     player: str = "",
 ) -> None:
@@ -107,7 +107,7 @@ def main(
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
 
-    def do(out: Path, run: Run, seed: int) -> bool:
+    def do(out: Path, run: StudyRun, seed: int) -> bool:
         title = f"{out.name}/{run.name}"
         if options.only not in title:
             return True

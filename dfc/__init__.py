@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dfc.config import Run
+    from dfc.config import RunConfig
     from dfc.games.game import Game
 
 __version__ = "0.2.0.dev0"
 __all__ = ["load_config", "make_game", "run"]
 
 
-def run(config: "Run", workdir: str | Path | None = None) -> Path:
+def run(config: "RunConfig", workdir: str | Path | None = None) -> Path:
     """Runs a configuration as ``python -m dfc.launch`` does, in this process; returns the run folder.
 
     A run folder that holds this configuration's run is resumed, or shown if it is finished. Ctrl-C or SIGTERM saves and
@@ -39,7 +39,7 @@ def run(config: "Run", workdir: str | Path | None = None) -> Path:
     return start.run(config, workdir)
 
 
-def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, **values: Any) -> "Run":  # noqa: ANN401 - of any field
+def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, **values: Any) -> "RunConfig":  # noqa: ANN401 - of any field
     """Returns the configuration of a file with other values.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dfc import own_code, validation
 from dfc.commands import shell_line
-from dfc.config import Run
+from dfc.config import RunConfig
 from dfc.errors import ConfigError, DfcError, ExitError, Interrupted, cut
 from dfc.games.replay import ReplayError
 from dfc.launch import command_line, devices, distributed, start
@@ -150,17 +150,17 @@ def _attempt(request: Request) -> int:
     return 1
 
 
-def _failed(error: Exception, config: Run | None = None) -> int:
+def _failed(error: Exception, config: RunConfig | None = None) -> int:
     sys.stderr.write(f"error: {cut(_without_keys(str(error), config), _MESSAGE)}\n")
     return 1
 
 
-def _write_trace(config: Run) -> None:
+def _write_trace(config: RunConfig) -> None:
     """Writes the trace of the error that is handled, as Python would: its text may be of code of one's own."""
     sys.stderr.write(_without_keys(traceback.format_exc(), config))
 
 
-def _without_keys(text: str, config: Run | None) -> str:
+def _without_keys(text: str, config: RunConfig | None) -> str:
     shown = key_search.redacted_by_environment(text)
     return shown if config is None else key_search.redacted(shown, config)
 

@@ -21,7 +21,7 @@ from absl import flags
 import dfc
 from dfc import files, validation
 from dfc.commands import shell_line
-from dfc.config import RECIPES, ModelRun, Run, fields, is_recipe, shipped
+from dfc.config import RECIPES, ModelRunConfig, RunConfig, fields, is_recipe, shipped
 from dfc.errors import ConfigError, error_text
 from dfc.launch import distributed, help_text
 from dfc.launch.distributed import Processes
@@ -63,7 +63,7 @@ class Request:
       processes: whether this process is one of several, and how they find each other.
     """
 
-    config: Run
+    config: RunConfig
     workdir: Path
     command: str
     programs: str | None = None
@@ -118,12 +118,12 @@ def parse(arguments: Sequence[str]) -> Request | str:
     return Request(config, workdir, shell_line("dfc.launch", *arguments), values["programs"], processes)
 
 
-def _place_problems(config: Run, workdir: Path, flags: Mapping[str, str | None]) -> list[str]:
+def _place_problems(config: RunConfig, workdir: Path, flags: Mapping[str, str | None]) -> list[str]:
     """Returns what is wrong with the places that a valid configuration reads and writes."""
     found = validation.path_problems(config)
     for flag, place in (("--workdir", flags["workdir"] or workdir), ("--programs", flags["programs"] or "off")):
         found += written_problems(flag, place)
-    if isinstance(config, ModelRun) and config.model.path != "tiny_player":
+    if isinstance(config, ModelRunConfig) and config.model.path != "tiny_player":
         found += path_problems("model.path", Path(config.model.path))
     return found
 
@@ -132,7 +132,7 @@ def _help(values: dict[str, str | None], words: Sequence[str], overrides: Sequen
     """Returns the help, with the keys of the configuration that is named, if one is."""
     if values["config"] is None:
         return help_text.help_text(_FLAGS, _shipped_text(), None, wanted)
-    config: Run | None = None
+    config: RunConfig | None = None
     try:
         config, found = override(load(values["config"]), overrides)
     except ConfigError as error:
@@ -149,7 +149,7 @@ def _versions_text() -> str:
     return "".join(f"{name} {version}\n" for name, version in lines.items())
 
 
-def as_file(config: Run) -> str:
+def as_file(config: RunConfig) -> str:
     """Returns a configuration file with every value of a valid configuration, defaults too."""
     kind = type(config).__name__
     names = sorted({type(section).__name__ for section in _sections_of(config)})
@@ -173,7 +173,7 @@ def _sections_of(value: object) -> Iterator[object]:
             yield from _sections_of(inner)
 
 
-def load(name: str) -> Run:
+def load(name: str) -> RunConfig:
     """Returns the configuration of a file: what its `get_config()` returns.
 
     Args:
@@ -194,7 +194,7 @@ def load(name: str) -> Run:
         raise ConfigError([f"--config={name}: {came}"]) from error
     if not callable(get_config):
         raise ConfigError([f"--config={name}: {path} has no get_config(); define one that returns a configuration"])
-    if not isinstance(config, Run) or not is_recipe(type(config)) or not fields.is_section(config, type(config)):
+    if not isinstance(config, RunConfig) or not is_recipe(type(config)) or not fields.is_section(config, type(config)):
         kinds = ", ".join(kind.__name__ for kind in RECIPES.values())
         own = "a class of one's own with a name that no recipe has and the file that runs it, recipe=, module=__file__"
         wanted = f"one of dfc.config ({kinds}), or {own}"
@@ -256,7 +256,7 @@ def _sort_out(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return known, unknown
 
 
-def unknown_words(words: Sequence[str], kind: type[Run] | None) -> list[str]:
+def unknown_words(words: Sequence[str], kind: type[RunConfig] | None) -> list[str]:
     """Returns one problem for each word that is neither a flag nor an override, with what it is meant to set, if known.
 
     Args:

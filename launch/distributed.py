@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from dfc.config import GamesRun, Run, SmallModel, TrainingRun
+from dfc.config import GamesRunConfig, RunConfig, SmallModel, TrainingRunConfig
 from dfc.errors import ConfigError
 
 _FROM_ENVIRONMENT = {
@@ -208,14 +208,14 @@ def _speak_when_aborted() -> None:
     faulthandler.enable(file=writer)
 
 
-def problems(config: Run, count: int) -> list[str]:
+def problems(config: RunConfig, count: int) -> list[str]:
     """Returns why a valid configuration cannot run in `count` processes, one sentence each."""
     if count == 1:
         return []
     threads = {}
-    if isinstance(config, GamesRun):
+    if isinstance(config, GamesRunConfig):
         threads["rollout.workers"] = config.rollout.workers
-    if isinstance(config, TrainingRun):
+    if isinstance(config, TrainingRunConfig):
         threads["batch.workers"] = config.batch.workers
     found = [
         f"{key}={workers}: must be 1 with {count} processes; threads would call the devices in an order of their own,"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dfc import validation
 from dfc.commands import shell_line
-from dfc.config import Run, fields
+from dfc.config import RunConfig, fields
 from dfc.errors import ConfigError, DfcError
 from dfc.launch import command_line
 from dfc.launch.overrides import override
@@ -85,7 +85,7 @@ def _main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _config(known: argparse.Namespace, rest: Sequence[str]) -> Run:
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> RunConfig:
     words, overrides = command_line.split(rest)
     flags = [f"--{name}" for name in vars(known)]
     found = [f"{word}: there is no such flag{fields.nearest(word.partition('=')[0], flags)}" for word in words]

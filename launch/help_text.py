@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Collection, Mapping
 
 from dfc.commands import shell_line
-from dfc.config import RECIPES, Run, fields
+from dfc.config import RECIPES, RunConfig, fields
 from dfc.errors import cut, shown
 from dfc.launch import foreign_names
 from dfc.launch.key_names import stand_for, suggestion
@@ -17,7 +17,7 @@ _WIDTH = 110
 _LONGEST = 4000  # characters of a value: the games of a run take a thousand
 
 
-def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted: str = "") -> str:
+def help_text(flags: Mapping[str, str], shipped: str, config: RunConfig | None, wanted: str = "") -> str:
     """Returns the help of a command line.
 
     Args:
@@ -62,7 +62,7 @@ def help_text(flags: Mapping[str, str], shipped: str, config: Run | None, wanted
     return "\n".join(lines) + "\n"
 
 
-def _described(config: Run, wanted: str, *, alone: bool = True) -> list[str]:
+def _described(config: RunConfig, wanted: str, *, alone: bool = True) -> list[str]:
     """Returns a recipe's keys; where it is the only one, also what stands in it for another library's setting."""
     foreign, keys = stand_for(type(config), wanted)
     lines = _section(config, "", wanted.lower(), keys)

@@ -4,12 +4,12 @@ import dataclasses
 from typing import cast
 
 from dfc import multihost
-from dfc.config import ModelRun, Run, hub_names
+from dfc.config import ModelRunConfig, RunConfig, hub_names
 from dfc.models import hub
 from dfc.runs.run_folder import RunFolder
 
 
-def pinned(config: Run, folder: RunFolder) -> Run:
+def pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
     """Returns the configuration with the commit in `model.path`, the model downloaded and the commit noted.
 
     The commit stands in ``versions.json``: a run that resumes takes the same files, whatever the Hub has by then.
@@ -17,7 +17,7 @@ def pinned(config: Run, folder: RunFolder) -> Run:
     Raises:
       WeightsError: the Hub has no such model, or cannot be asked.
     """
-    if not isinstance(config, ModelRun) or not hub_names.is_hub_name(config.model.path):
+    if not isinstance(config, ModelRunConfig) or not hub_names.is_hub_name(config.model.path):
         return config
     path = config.model.path
     name, _ = hub_names.split(path)

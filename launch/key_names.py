@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from dfc.config import RECIPES, Run, fields, renamed
+from dfc.config import RECIPES, RunConfig, fields, renamed
 from dfc.launch import foreign_names
 from dfc.launch.foreign_names import ForeignName
 
 _SHOWN = 3  # keys, or groups of recipes, in one sentence
 _LONGEST_VALUE = 60  # characters of a value that is repeated in a suggestion
 _OFF = {"false", "f", "no", "off", "0", "none", "null"}  # a switch of another library that is turned off
-_KEYS: dict[type[Run], tuple[str, ...]] = {}  # of recipes that were asked for
+_KEYS: dict[type[RunConfig], tuple[str, ...]] = {}  # of recipes that were asked for
 
 
 def all_keys(section: object, path: str = "") -> list[str]:
@@ -77,7 +77,7 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
     foreign = foreign_names.find(key)
     if foreign is not None:
         name, entry = foreign
-        in_section = kind is not None and not issubclass(kind, Run)
+        in_section = kind is not None and not issubclass(kind, RunConfig)
         yield _of_foreign_name(name, entry, keys, key, value, in_section=in_section)
         if "." not in name:  # the same word at the end of another path, or of a chat endpoint's, is another thing
             yield _write([same for same in _same_name(keys, key) if ".NAME." not in same], value)
@@ -96,7 +96,7 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
         yield suggestion(kind, near, value)
 
 
-def flag_suggestion(kind: type[Run] | None, name: str, value: str | None) -> str:
+def flag_suggestion(kind: type[RunConfig] | None, name: str, value: str | None) -> str:
     """Returns which key of a configuration a word is meant to set that is no flag, as `suggestion` does.
 
     Args:
@@ -118,7 +118,7 @@ def flag_suggestion(kind: type[Run] | None, name: str, value: str | None) -> str
     return suggestion(kind, key, value)
 
 
-def stand_for(kind: type[Run], wanted: str) -> tuple[str, list[str]]:
+def stand_for(kind: type[RunConfig], wanted: str) -> tuple[str, list[str]]:
     """Returns what stands for another library's setting, or for a name of before, in a recipe: a sentence, and keys.
 
     Both are empty if nothing does.
@@ -148,7 +148,7 @@ def constructed(kind: type, text: str) -> str:
     return re.sub(r"--config\.(?P<key>[\w.]*\w)(?:=(?P<value>\w+))?", written, text)
 
 
-def _keys_of(kind: type[Run]) -> tuple[str, ...]:
+def _keys_of(kind: type[RunConfig]) -> tuple[str, ...]:
     """The keys of a recipe, looked up once."""
     if kind not in _KEYS:
         _KEYS[kind] = tuple(all_keys(kind))
@@ -250,7 +250,7 @@ def _lasts(keys: Iterable[str]) -> set[str]:
     return {key.rsplit(".", 1)[-1] for key in keys}
 
 
-def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable[[type[Run]], list[str]]) -> str:
+def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable[[type[RunConfig]], list[str]]) -> str:
     """Returns which recipes have a setting that this one does not have.
 
     Args:

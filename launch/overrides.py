@@ -11,7 +11,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dfc.config import RECIPES, Games, GamesRun, Run, fields
+from dfc.config import RECIPES, Games, GamesRunConfig, RunConfig, fields
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.launch.key_names import entry_and_key, suggestion
@@ -23,7 +23,7 @@ _GAME_KEY = re.compile(r"(?P<game>[^:]*:[A-Za-z_]\w*|[^.]+)(?:\.(?P<option>.*))?
 _LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)  # as the page of literal_eval says
 
 
-def override(config: Run, words: Sequence[str]) -> tuple[Run, list[str]]:
+def override(config: RunConfig, words: Sequence[str]) -> tuple[RunConfig, list[str]]:
     """Applies words in their order; the last one of a key holds.
 
     Returns:
@@ -61,14 +61,14 @@ def _nearest_top(name: str, known: Collection[str]) -> str:
     return fields.nearest(name, known) if near is None else f"; did you mean --config.{near}?"
 
 
-def replaced(config: Run, key: str, value: object) -> Run:
+def replaced(config: RunConfig, key: str, value: object) -> RunConfig:
     """Returns a configuration with another value at a dotted key; validation says whether it fits.
 
     Raises:
       ConfigError: there is no such key.
     """
     try:
-        changed: Run = canonical(_replaced(config, key.split("."), value))
+        changed: RunConfig = canonical(_replaced(config, key.split("."), value))
     except _BadOverride as error:
         problem = f"{error}{_meant(config, key, error)}".replace("--config.", "")  # which is of command lines
         raise ConfigError([f"{key}{problem}"]) from None
@@ -105,16 +105,16 @@ def _require(section: object, name: str, path: tuple[str, ...]) -> None:
         raise _UnknownKey(f": there is no '{name}' in {where}", name, known)
 
 
-def _meant(config: Run, key: str, error: "_BadOverride", value: str | None = None) -> str:
+def _meant(config: RunConfig, key: str, error: "_BadOverride", value: str | None = None) -> str:
     """Returns what a key may mean that is not there, of the whole configuration; empty after any other error."""
     if not isinstance(error, _UnknownKey):
         return ""
     return suggestion(config, key, value) or (fields.nearest(error.name, error.known) if error.known else "")
 
 
-def _sound(config: Run) -> Run:
+def _sound(config: RunConfig) -> RunConfig:
     """Returns a configuration of the same class and games, all else as by default."""
-    return type(config)(games=config.games) if isinstance(config, GamesRun) else type(config)()
+    return type(config)(games=config.games) if isinstance(config, GamesRunConfig) else type(config)()
 
 
 class _BadOverride(Exception):  # noqa: N818 - no error that a caller sees
@@ -160,7 +160,7 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
 
 
 def _root(section: object, path: tuple[str, ...]) -> str:
-    return section.recipe if not path and isinstance(section, Run) else type(section).__name__
+    return section.recipe if not path and isinstance(section, RunConfig) else type(section).__name__
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def _game_and_option(games: Games, key: str) -> tuple[str, str]:
     return game, option
 
 
-def canonical(config: Run) -> Run:
+def canonical(config: RunConfig) -> RunConfig:
     """Returns a configuration as it is run: games in the order of their names, floats where the schema has them.
 
     What a run is does not depend on the order in which its games are written, nor on whether ``1`` or ``1.0`` is.
@@ -269,7 +269,7 @@ def canonical(config: Run) -> Run:
     if not fields.has_sections(config):  # validation says what is wrong
         return config
     config = _with_floats(config)
-    return dataclasses.replace(config, games=_sorted(config.games)) if isinstance(config, GamesRun) else config
+    return dataclasses.replace(config, games=_sorted(config.games)) if isinstance(config, GamesRunConfig) else config
 
 
 def _sorted(games: Any) -> Any:  # noqa: ANN401 - games, or what a file has in their place

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dfc
 from dfc import own_code, validation
 from dfc.commands import shell_line
-from dfc.config import Run, is_recipe
+from dfc.config import RunConfig, is_recipe
 from dfc.errors import ConfigError
 from dfc.games import functions
 from dfc.launch import command_line, devices, program_cache
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dfc.runs.stop_signals import Stop
 
 
-def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
+def load_config(path: str | Path, values: Mapping[str, Any]) -> RunConfig:
     """Returns the configuration of a file with other values by dotted key; see `dfc.load_config`."""
     config = command_line.load(str(path))
     found: list[str] = []
@@ -35,13 +35,13 @@ def load_config(path: str | Path, values: Mapping[str, Any]) -> Run:
     return config
 
 
-def run(config: Run, workdir: str | Path | None) -> Path:
+def run(config: RunConfig, workdir: str | Path | None) -> Path:
     """Runs a configuration in this process; see `dfc.run`."""
     with own_code.no_exit("code that the configuration names"):
         return _run(config, workdir)
 
 
-def _run(config: Run, workdir: str | Path | None) -> Path:
+def _run(config: RunConfig, workdir: str | Path | None) -> Path:
     if not is_recipe(type(config)):
         raise ConfigError([f"config: must be one of dfc.config.RECIPES, got {type(config).__name__}"])
     if threading.current_thread() is not threading.main_thread():
@@ -66,17 +66,17 @@ def _run(config: Run, workdir: str | Path | None) -> Path:
     return folder
 
 
-def recipe_of(config: Run) -> Callable[[Run, "RunFolder", "Stop"], None]:
+def recipe_of(config: RunConfig) -> Callable[[RunConfig, "RunFolder", "Stop"], None]:
     """Returns what runs a checked configuration: `run` of a file of `dfc.recipes`, or of a file of one's own."""
     if config.module.endswith(".py"):
         own = functions.named(f"{config.module}:run")
         assert own is not None  # noqa: S101 - None is of the empty name
         return own
-    found: Callable[[Run, RunFolder, Stop], None] = importlib.import_module(f"dfc.recipes.{config.module}").run
+    found: Callable[[RunConfig, RunFolder, Stop], None] = importlib.import_module(f"dfc.recipes.{config.module}").run
     return found
 
 
-def announce(config: Run, folder: Path) -> None:
+def announce(config: RunConfig, folder: Path) -> None:
     """Says at once what begins: the libraries that compute take seconds to load."""
     say([f"dfc {dfc.__version__}, {config.recipe}: {folder}"])
 
@@ -87,7 +87,7 @@ def say(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def run_in(path: Path, config: Run, *, command: str, programs: str | None = None, every: int = 1) -> None:
+def run_in(path: Path, config: RunConfig, *, command: str, programs: str | None = None, every: int = 1) -> None:
     """Opens the run folder, or what is there of it, and runs the recipe.
 
     Args:

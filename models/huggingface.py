@@ -306,7 +306,7 @@ def save(
     files = _named(_split(tensors, shard_bytes))
     carried: dict[str, Any] = {}
 
-    def look() -> None:
+    def check_stop() -> None:
         model_folders.check_target(target, _is_ours, "a saved model")
         carried.update(_carried(copy_from))
 
@@ -326,7 +326,7 @@ def save(
         if verify:
             verification.verify_saved(new, stored_config, params)
 
-    model_folders.write_folder(target, files, finish, look=look, last=model_folders.CONFIG, beside=compare)
+    model_folders.write_folder(target, files, finish, check_stop=check_stop, last=model_folders.CONFIG, beside=compare)
 
 
 def _is_ours(name: str) -> bool:

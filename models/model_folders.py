@@ -318,7 +318,7 @@ def write_folder(
     files: Mapping[str, Sequence[TensorToWrite]],
     finish: Callable[[Location], None],
     *,
-    look: Callable[[], None],
+    check_stop: Callable[[], None],
     last: str,
     beside: Callable[[], None] = lambda: None,
 ) -> None:
@@ -328,12 +328,12 @@ def write_folder(
       folder: what is replaced.
       files: the tensors of each file.
       finish: writes all other files into the folder it is given, `last` at the end.
-      look: what the first host looks at before anything is fetched or written.
+      check_stop: what the first host looks at before anything is fetched or written.
       last: the file without which a folder is not taken for whole.
       beside: what the other hosts compute with the first one in `finish`.
 
     Raises:
-      WeightsError: on every host, if `look`, `finish` or the file system refused.
+      WeightsError: on every host, if `check_stop`, `finish` or the file system refused.
     """
 
     def write() -> None:
@@ -347,7 +347,7 @@ def write_folder(
             safetensors_format.write_file(None, tensors)
         beside()
 
-    for mine in (look, write) if multihost.is_primary() else (lambda: None, fetch):
+    for mine in (check_stop, write) if multihost.is_primary() else (lambda: None, fetch):
         try:
             multihost.on_all_hosts(mine)
         except (WeightsError, OSError):

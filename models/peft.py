@@ -204,7 +204,7 @@ def save_adapter(
         target,
         {WEIGHTS: [given[path].to_write(names[path], dtype, transpose=True) for path in by_path(abstract)]},
         lambda new: model_folders.write_json(new / CONFIG, _peft_config(lora, config, names, base_model)),
-        look=lambda: model_folders.check_target(target, _is_ours, "a saved adapter"),
+        check_stop=lambda: model_folders.check_target(target, _is_ours, "a saved adapter"),
         last=CONFIG,
     )
 

@@ -133,7 +133,7 @@ def read_in(source: str) -> set[str]:
     """Returns the fields of configurations that the source of one module reads or declares."""
     found: set[str] = set()
 
-    def look(node: ast.AST, *, inside: bool) -> None:
+    def check_stop(node: ast.AST, *, inside: bool) -> None:
         found.update(_read_in(node, inside=inside))
         if isinstance(node, ast.ClassDef) and _configures(node):
             inside = True
@@ -141,9 +141,9 @@ def read_in(source: str) -> set[str]:
         if isinstance(node, ast.FunctionDef):
             found.update(_taken_by(node, inside=inside))
         for child in ast.iter_child_nodes(node):
-            look(child, inside=inside)
+            check_stop(child, inside=inside)
 
-    look(ast.parse(source), inside=False)
+    check_stop(ast.parse(source), inside=False)
     return {name for name in found if not name.startswith("__")}
 
 

@@ -8,13 +8,13 @@ import tiny_models
 from dfc.config import BatchConfig, MeshConfig, RolloutConfig, TrainingConfig
 from dfc.fit import analytic, holdings
 from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Runs, lengths_of
+from dfc.fit.iteration import ProgramCalls, lengths_of
 
 MODEL = tiny_models.tiny(vocabulary=64, width=64, head_dim=16, feed_forward=128, qkv_bias=False, dtype="bfloat16")
 EIGHT, ONE = parse_topology("h100:8"), parse_topology("h100:1")
 MESH = MeshConfig(1, 4, 2)
 LORA = {"rank": 4}
-ONCE = Runs("one update", 1, decode=1, prefill=1, micro_batches=1, updates=1, scored=1)
+ONCE = ProgramCalls("one update", 1, decode=1, prefill=1, micro_batches=1, updates=1, scored=1)
 TRAINING = TrainingConfig(attention="xla")
 ROWS = {"mesh": MESH, "batch": BatchConfig(row_length=32, micro_batch_rows=8), "training": TRAINING}
 SIZES = {"slots": 8, "max_length": 64, "max_reply_length": 8, "prefill_buckets": (8,), "decode_steps": 4}

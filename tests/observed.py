@@ -36,7 +36,7 @@ from dfc.config import (
     CheckpointConfig,
     Collect,
     CollectConfig,
-    CollectingRun,
+    CollectingRunConfig,
     CollectRound,
     DivideFuseConquer,
     EndpointConfig,
@@ -61,23 +61,23 @@ from dfc.config import (
     PairwiseConfig,
     Paprika,
     PlayerRolloutConfig,
-    PlayingRun,
+    PlayingRunConfig,
     Playpen,
     Preference,
     PreferenceRewardConfig,
     QueryTask,
-    RlRun,
+    RlRunConfig,
     RolloutConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
     SelfPlayBase,
     SelfPlayRolloutConfig,
     Sft,
-    StagesRun,
+    StagesRunConfig,
     TaskCollectionConfig,
     TaskCurriculum,
     TinyPlayer,
-    TrainingRun,
+    TrainingRunConfig,
     WatchConfig,
 )
 from dfc.config.playpen import STAGES as PLAYPEN_STAGES
@@ -507,12 +507,12 @@ def _simulated(who):
     simulators, endpoints = who, {"simulators": _ASKED} if who == _SERVER else {}
 
     def change(base):
-        if isinstance(base, RlRun):
+        if isinstance(base, RlRunConfig):
             alone = _ALONE if isinstance(base, DivideFuseConquer) else {}
             return dataclasses.replace(base, **_RL_SIMULATED, **alone, simulators=simulators, endpoints=endpoints)
         if isinstance(base, EvaluateTasks):
             return dataclasses.replace(base, policies=("tiny_player",), simulators=simulators, endpoints=endpoints)
-        played = isinstance(base, PlayingRun) and not isinstance(base, StagesRun)
+        played = isinstance(base, PlayingRunConfig) and not isinstance(base, StagesRunConfig)
         return dataclasses.replace(base, **_SIMULATED, simulators=simulators, endpoints=endpoints) if played else None
 
     return change
@@ -520,14 +520,14 @@ def _simulated(who):
 
 def _with_room(base):
     """Replies may be as long as the longest legal action."""
-    if isinstance(base, RlRun):
+    if isinstance(base, RlRunConfig):
         return None
     return dataclasses.replace(base, rollout=dataclasses.replace(base.rollout, max_reply_length=128))
 
 
 def _thinking(base):
     rollout = dataclasses.replace(base.rollout, prompt="think", max_length=1024)
-    rows_ = {"batch": BatchConfig(row_length=2048, micro_batch_rows=8)} if isinstance(base, TrainingRun) else {}
+    rows_ = {"batch": BatchConfig(row_length=2048, micro_batch_rows=8)} if isinstance(base, TrainingRunConfig) else {}
     return dataclasses.replace(base, rollout=rollout, **rows_)
 
 
@@ -555,15 +555,15 @@ def instead():
         (("rollout.legal_only",), _with_room),
         (("rollout.mix_games", "episodes_per_chunk"), _of(CollectRound, tasks_at_once=4)),
         (("checkpoint.", "randomize_seeds", "training.max"), _of(DivideFuseConquer, divide_iterations=3)),
-        (("reward.overrun",), _of(RlRun, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
+        (("reward.overrun",), _of(RlRunConfig, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
         (("learner_roles", "reward.measure"), _of(DivideFuseConquer, **_RL_TEAM, **_ALONE)),
         (("learner_roles", "reward.measure"), _of(Grpo, **_RL_TEAM)),
-        (("deals",), _of(RlRun, tasks=5)),
-        (("groups_per_iteration",), _of(RlRun, deals="epochs", tasks=5, groups_per_iteration=4)),
+        (("deals",), _of(RlRunConfig, tasks=5)),
+        (("groups_per_iteration",), _of(RlRunConfig, deals="epochs", tasks=5, groups_per_iteration=4)),
         (
             ("teacher_errors", "teacher_replays"),  # the other seat's context is full in some games
             _of(
-                RlRun,
+                RlRunConfig,
                 rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=8),
                 teacher_errors="replace",
                 groups_per_game=20,
@@ -590,14 +590,14 @@ def instead():
         (("fusion.",), _of(DivideFuseConquer, fusion=FusionConfig(method="ties"))),
         (("fusion.at_once",), _of(DivideFuseConquer, fusion=FusionConfig(weight=0.3))),
         (("needed",), _of(BuildData, pair_tokens=1)),
-        (("rollout.max_prompt_length",), _of((CollectingRun, EvaluateTasks), games=_SIMULATORS)),
+        (("rollout.max_prompt_length",), _of((CollectingRunConfig, EvaluateTasks), games=_SIMULATORS)),
         (("rollout.max_prompt_length",), _of(TinyPlayer, games={"TicTacToe-v0": {}})),
         (
             ("pool.",),
             _of(DivideFuseConquer, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), divide_iterations=8),
         ),
         (("pool.",), _of(Grpo, opponent="pool", pool=OpponentPoolConfig(size=1, every=1), iterations=8)),
-        (("mixed_priority.",), _of(RlRun, groups_per_game=40, group_size=2)),
+        (("mixed_priority.",), _of(RlRunConfig, groups_per_game=40, group_size=2)),
         (("adapter.",), _of(DivideFuseConquer, adapter=AdapterConfig(rank=2), **_ALONE, games={"TicTacToe-v0": {}})),
         (("adapter.",), _of(Grpo, adapter=AdapterConfig(rank=2))),
         (("adapter.",), _of((Sft, Preference), adapter=RowsAdapterConfig(rank=2))),

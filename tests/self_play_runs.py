@@ -144,7 +144,7 @@ class Counting(Stop):
         super().__init__()
         self.looks, self.last, self.end = 0, last, end
 
-    def look(self):
+    def check_stop(self):
         self.looks += 1
         if self.looks - 1 == self.last:
             raise self.end()

@@ -269,8 +269,8 @@ def write_tables(tape, tables):
 class Scored:
     """What scores answers, by their lengths."""
 
-    def __init__(self, tape, references, limits=None, workers=0, look=None, **more):
-        del look  # a stop's, no setting
+    def __init__(self, tape, references, limits=None, workers=0, check_stop=None, **more):
+        del check_stop  # a stop's, no setting
         tape.add("scorer", references, limits, workers, more)
 
     def __enter__(self):

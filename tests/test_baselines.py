@@ -162,10 +162,10 @@ def test_what_an_endpoint_costs_is_counted_over_all_starts(tmp_path, capsys):
 
 def test_what_was_asked_before_a_stop_in_the_middle_of_games_is_counted(tmp_path):
     class StopsOnceAsked(Stop):
-        def look(self):
+        def check_stop(self):
             if server.requests:
                 self._noted = signal.SIGTERM
-            super().look()
+            super().check_stop()
 
     with serving(usual=says("[4]")) as server:
         config = plain(opponent=f"{server.url}#m", games={"TicTacToe-v0": {}})

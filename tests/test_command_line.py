@@ -204,7 +204,7 @@ def test_values_of_other_recipes_are_checked_too(file, words, text):
         ),
         ("return DivideFuseConquer(games=['Nim-v0'])", "games=['Nim-v0']: must be a mapping"),
         ("return DivideFuseConquer(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
-        ("return Run()", "get_config() must return one of dfc.config ("),
+        ("return RunConfig()", "get_config() must return one of dfc.config ("),
         (
             "return Collect(sampling=FilterConfig(), games={'wordle': {}})",
             "got FilterConfig; write sampling=",

@@ -16,7 +16,7 @@ from dfc.config import (
     AdapterConfig,
     DivideFuseConquer,
     MeshConfig,
-    PlayingRun,
+    PlayingRunConfig,
     RolloutConfig,
     SamplingConfig,
     TrainingConfig,
@@ -358,7 +358,7 @@ def episodes_of(**given):
     rollout = RolloutConfig(
         slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(32,), **given.pop("rollout", {})
     )
-    workers = RolloutWorkers(PlayingRun(games=GAMES, rollout=rollout, **given), sampling=SamplingConfig())
+    workers = RolloutWorkers(PlayingRunConfig(games=GAMES, rollout=rollout, **given), sampling=SamplingConfig())
     specs = match_specs(GAMES, 4, 0, "table")
     episodes = workers.play(specs, PolicyWeights(workers.initial_params), "initial")
     return workers, [(e.replies, e.outcomes, e.sample.token_ids.tolist()) for e in episodes]

@@ -17,7 +17,7 @@ from dfc.config import (
     GrpoConfig,
     MixedPriorityConfig,
     Paprika,
-    RlRun,
+    RlRunConfig,
     TaskCurriculum,
 )
 from dfc.launch import command_line
@@ -58,7 +58,7 @@ def test_grpo_by_default_is_grpo_and_nothing_of_divide_fuse_conquer():
 
 
 def test_a_method_of_ones_own_inherits_grpo_alone():
-    class Mine(RlRun):
+    class Mine(RlRunConfig):
         pass
 
     class Other(Grpo):
@@ -102,7 +102,7 @@ SHIPPED = {
 
 def test_shipped_runs_have_the_techniques_that_their_results_were_measured_with():
     found = {name: command_line.load(f"configs/{name}.py") for name in shipped_names()}
-    assert {name: techniques(run) for name, run in found.items() if isinstance(run, RlRun)} == SHIPPED
+    assert {name: techniques(run) for name, run in found.items() if isinstance(run, RlRunConfig)} == SHIPPED
 
 
 def shipped_names():

@@ -63,7 +63,7 @@ def imports(source):
     """The top-level names that a file imports, each with whether only a function does so."""
     found = []
 
-    def look(node, inside):
+    def check_stop(node, inside):
         for child in ast.iter_child_nodes(node):
             match child:
                 case ast.Import(names=aliases):
@@ -75,9 +75,9 @@ def imports(source):
                     args=[ast.Constant(value=str(module)), *_],
                 ):
                     found.append((module, inside))
-            look(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            check_stop(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
 
-    look(ast.parse(source), inside=False)
+    check_stop(ast.parse(source), inside=False)
     return {(name.split(".")[0], inside) for name, inside in found}
 
 

@@ -19,7 +19,7 @@ from doc_pages import PAGES, ROOT, blocks, commands, page_name, prose, spans, ta
 from test_docs import defined, source
 
 import dfc.config
-from dfc.config import RECIPES, GamesRun
+from dfc.config import RECIPES, GamesRunConfig
 from dfc.games import registry
 from dfc.launch import command_line
 from dfc.launch.key_names import all_keys
@@ -67,7 +67,7 @@ def roots():
 @functools.cache
 def configurations():
     """A configuration of every recipe."""
-    return [kind(games={"Nim-v0": {}}) if issubclass(kind, GamesRun) else kind() for kind in RECIPES.values()]
+    return [kind(games={"Nim-v0": {}}) if issubclass(kind, GamesRunConfig) else kind() for kind in RECIPES.values()]
 
 
 @functools.cache

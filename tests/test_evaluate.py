@@ -30,7 +30,7 @@ class NeverStop:
     def check(self):
         pass
 
-    def look(self):
+    def check_stop(self):
         pass
 
 
@@ -48,7 +48,7 @@ class StopAfter:
         if self.requested:
             raise Interrupted(15)
 
-    def look(self):
+    def check_stop(self):
         self.looks -= 1
         self.check()
 
@@ -172,9 +172,9 @@ def test_a_tournament_that_was_stopped_and_killed_ends_with_the_same_games(tmp_p
 def test_games_that_are_not_mixed_are_played_one_after_another_and_come_out_alike(tmp_path, monkeypatch):
     played, play = [], TournamentPlayers.play
 
-    def noted(self, meeting, specs, look=None):
+    def noted(self, meeting, specs, check_stop=None):
         played.append({spec.game for spec in specs})
-        return play(self, meeting, specs, look)
+        return play(self, meeting, specs, check_stop)
 
     monkeypatch.setattr(TournamentPlayers, "play", noted)
     games = {"TowerOfHanoi-v0": {"max_turns": 3}, "GuessTheNumber-v0": {"max_turns": 4}}

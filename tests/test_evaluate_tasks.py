@@ -44,7 +44,7 @@ class NeverStop:
     def check(self):
         pass
 
-    def look(self):
+    def check_stop(self):
         pass
 
 

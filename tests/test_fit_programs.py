@@ -19,7 +19,7 @@ from dfc.config import (
 )
 from dfc.fit import analytic, holdings, programs, traced
 from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Lengths, Runs, lengths_of, runs
+from dfc.fit.iteration import Lengths, ProgramCalls, lengths_of, runs
 from dfc.fit.workload import Workload, adapter_parameters
 from dfc.games import registry
 from dfc.inference.prefixes import Copy
@@ -45,7 +45,7 @@ WORKLOAD = Workload(
     MODEL, MeshConfig(1, 4, 2), CONFIG.batch, TrainingConfig(remat="layer", attention="xla"), AdapterConfig(),
     CONFIG.rollout, micro_batches=2, compares=True,
 )  # fmt: skip
-ONCE = Runs("one iteration", 1, decode=1, prefill=1, micro_batches=1, updates=1)
+ONCE = ProgramCalls("one iteration", 1, decode=1, prefill=1, micro_batches=1, updates=1)
 ONE_DEVICE = {"mesh": MeshConfig(1, 1, 1)}
 
 

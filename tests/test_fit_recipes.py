@@ -18,7 +18,7 @@ from dfc.config import (
     EvaluateTasks,
     MeshConfig,
     ModelConfig,
-    ModelRun,
+    ModelRunConfig,
     Paprika,
     PlayerRolloutConfig,
     PreferenceConfig,
@@ -169,7 +169,7 @@ def test_every_recipe_with_its_defaults_is_answered(recipe):
 
 def test_a_recipe_that_nobody_has_counted_is_refused_by_its_name():
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Newest(ModelRun):
+    class Newest(ModelRunConfig):
         recipe = module = "newest"
 
     with pytest.raises(command.ConfigError, match=r"Newest: dfc/fit/holdings\.py does not say"):

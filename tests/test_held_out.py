@@ -246,12 +246,12 @@ def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monke
 def test_a_stop_within_a_check_puts_it_off_to_the_next_start(tmp_path, model, data, monkeypatch):
     config = checked(model, data, every=3)
     whole = run(tmp_path / "whole", config)
-    look, parts = HeldOut.check, tmp_path / "parts"
+    check_stop, parts = HeldOut.check, tmp_path / "parts"
 
     def stopped(self, done, *given):
         if done == 6:
             raise Interrupted(15)
-        return look(self, done, *given)
+        return check_stop(self, done, *given)
 
     monkeypatch.setattr(HeldOut, "check", stopped)
     for _ in range(2):  # a second one within the same check loses nothing
@@ -259,7 +259,7 @@ def test_a_stop_within_a_check_puts_it_off_to_the_next_start(tmp_path, model, da
             run(parts, config)
         assert [record["step"] for record in metrics(parts)] == [1, 2, 3, 4, 5]
     assert max(path.name for path in (parts / "checkpoints").iterdir()) == "step_000000006"
-    monkeypatch.setattr(HeldOut, "check", look)
+    monkeypatch.setattr(HeldOut, "check", check_stop)
     run(parts, config)
     assert untimed(parts) == untimed(whole)
     assert policy(parts) == policy(whole)

@@ -135,11 +135,11 @@ def test_a_stop_keeps_the_replies_to_all_that_was_sent():
 
         endpoint.close = closes
 
-        def look():
+        def check_stop():
             until(lambda: server.inside == 4)
             raise Interrupted(15)
 
-        found = compare(endpoint, rows, look)
+        found = compare(endpoint, rows, check_stop)
         report = endpoint.report()
     assert [one and one.outcome for one in found] == ["win", "win", None, None]
     assert (report["requests"], report["replies"], report["failures"]) == (4, 4, 4)
@@ -159,12 +159,12 @@ def test_a_stop_waits_for_a_function_too_and_begins_no_further_call():
         until(lambda: all(call.cancelled() for call, _ in judge._queue))
         going.set()
 
-    def look():
+    def check_stop():
         until(lambda: len(asked) == 4)
         threading.Thread(target=release).start()
         raise Interrupted(15)
 
-    found = compare(judge, [(f"q{n}", "a", "bb") for n in range(3)], look)
+    found = compare(judge, [(f"q{n}", "a", "bb") for n in range(3)], check_stop)
     assert [one and one.outcome for one in found] == ["loss", "loss", None]
     assert len(asked) == 4
 

@@ -99,7 +99,7 @@ def test_what_has_no_readable_reference_is_not_scored(scorer):
 
 def test_results_are_looked_at_for_a_stop_after_each():
     looks = []
-    with Mathematics({"q": "4"}, seconds=60, workers=1, look=lambda: looks.append(None)) as scorer:
+    with Mathematics({"q": "4"}, seconds=60, workers=1, check_stop=lambda: looks.append(None)) as scorer:
         assert scorer(["q"] * 3, ["4", "5", "4"]).values.tolist() == [1.0, 0.0, 1.0]
     assert len(looks) == 3
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dfc import validation
-from dfc.config import ModelRun, shipped
+from dfc.config import ModelRunConfig, shipped
 from dfc.launch import command_line
 from dfc.models import fetch
 from dfc.players import player_specs
@@ -55,6 +55,6 @@ def test_a_player_that_is_not_there_is_made_by_the_same_command(tmp_path, monkey
 def test_what_no_file_makes_is_asked_for_as_before(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = command_line.load("configs/smoke.py")
-    assert isinstance(config, ModelRun)
+    assert isinstance(config, ModelRunConfig)
     (problem,) = validation.path_problems(command_line.override(config, [f"--config.model.path={path}"])[0])
     assert "name a folder with weights in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player" in problem

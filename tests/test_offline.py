@@ -223,7 +223,7 @@ def test_a_stop_within_an_update_saves_those_before_it(tmp_path, model, data):
             super().__init__()
             self.records = tmp_path / "run" / "metrics.jsonl"
 
-        def look(self):
+        def check_stop(self):
             if self.records.exists() and len(self.records.read_bytes().splitlines()) == 3:
                 raise Interrupted(15)
 

@@ -12,7 +12,7 @@ from dfc.models import huggingface
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import opponents, rl
-from dfc.training.rl_run import Run, State
+from dfc.training.rl_run import State, TrainingRun
 
 
 class Met:
@@ -110,7 +110,7 @@ def test_a_run_goes_on_against_the_opponent_it_began_with(tmp_path):
 
     def opened():
         with RunFolder.open(tmp_path / "run", config, command="") as folder, Stop() as stop:
-            Run.open(config, folder, stop, rl.grpo(config).loss, reads_reference=False).close()
+            TrainingRun.open(config, folder, stop, rl.grpo(config).loss, reads_reference=False).close()
 
     opened()
     opened()

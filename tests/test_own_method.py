@@ -130,4 +130,4 @@ def test_a_file_that_is_no_recipe_is_a_sentence(folder, old, new, says):
 
 def test_a_class_without_a_file_of_its_own_is_no_recipe():
     assert not is_recipe(dict)
-    assert not is_recipe(dfc.config.Run)
+    assert not is_recipe(dfc.config.RunConfig)

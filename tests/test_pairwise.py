@@ -311,12 +311,12 @@ def test_a_kill_between_replies_of_the_judge_changes_no_verdict(instructions, tm
         config, compared, start = config_of(instructions, server, pairwise=own), [], len(server.requests)
         compare = comparisons.compare
 
-        def dies(judge, rows, look):
+        def dies(judge, rows, check_stop):
             compared.append(rows)
             if len(compared) == 2:
-                compare(judge, rows[:1], look)
+                compare(judge, rows[:1], check_stop)
                 raise ConnectionAbortedError
-            return compare(judge, rows, look)
+            return compare(judge, rows, check_stop)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(comparisons, "compare", dies)

@@ -13,7 +13,7 @@ from dfc.config import (
     AcceptanceConfig,
     BatchConfig,
     DivideFuseConquer,
-    GamesRun,
+    GamesRunConfig,
     Grpo,
     GrpoConfig,
     MatchesConfig,
@@ -115,7 +115,7 @@ def test_a_reward_that_fails_ends_the_run(rewards, name, says):
         ("configs/smoke.py", "must be one of dfc.config.RECIPES, got str"),
         (Grpo(optimizer=None), "optimizer: expected OptimizerConfig(...) for recipe grpo, got None"),
         (Grpo(endpoints=None), "endpoints=None"),
-        (GamesRun(), "got GamesRun"),
+        (GamesRunConfig(), "got GamesRunConfig"),
         (Paprika(games=5), "games=5: must be a mapping"),
     ],
 )

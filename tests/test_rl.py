@@ -191,7 +191,7 @@ def donated(initial_params, state, updates=1, rule="always"):
         lora=None,
         initial_params=initial_params,
         bounds=None,
-        stop=types.SimpleNamespace(look=lambda _: None),
+        stop=types.SimpleNamespace(check_stop=lambda _: None),
     )
     played, values = groups_of([1.0, -1.0], [1.0, -1.0])
     shares = rl.sequences(played, values, method, 0)

@@ -61,12 +61,12 @@ def test_another_way_of_sampling_and_a_stop_leave_no_slot_taken(params):
     assert len({tuple(one.token_ids) for one in greedy[0]}) == 1
     looks = iter(range(3))
 
-    def look():
+    def check_stop():
         if next(looks) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        samples(engine, PROMPTS, 4, seed=seed, max_reply_length=30, look=look)
+        samples(engine, PROMPTS, 4, seed=seed, max_reply_length=30, check_stop=check_stop)
     assert engine.free == 4
     assert len(samples(engine, PROMPTS[:1], 1, seed=seed, max_reply_length=2)[0]) == 1
 

@@ -516,14 +516,14 @@ def test_a_stop_ends_the_scoring_of_programs(monkeypatch):
             over.wait(10)  # until those that wait were given up
         return "passed"
 
-    def look():
+    def check_stop():
         raise Interrupted(15)
 
     monkeypatch.setattr(scorer, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(programs, "run_tests", run)
     monkeypatch.setattr(programs, "interpreter", lambda: "python")
     with pytest.raises(Interrupted):
-        Programs({"q": SQUARE}, LIMITS, 1, look)(["q"] * 6, [RIGHT] * 6)
+        Programs({"q": SQUARE}, LIMITS, 1, check_stop)(["q"] * 6, [RIGHT] * 6)
     assert len(begun) <= 2
 
 

@@ -221,11 +221,11 @@ def test_references_score_results_and_programs_of_a_file(tmp_path):
 
 
 def test_a_stop_is_looked_for_while_results_are_compared(monkeypatch):
-    def look():
+    def check_stop():
         raise Interrupted(15)
 
     config = reward(sources={"references": 1.0})
-    with make_reward(config, {"1 + 1?": "2"}, look) as score:
+    with make_reward(config, {"1 + 1?": "2"}, check_stop) as score:
         with pytest.raises(Interrupted):
             score(["1 + 1?"] * 2, ["2", "3"])
         # Several processes would have to look equally often, and one of them scores.
@@ -238,15 +238,15 @@ def test_a_stop_is_looked_for_while_results_are_compared(monkeypatch):
 def test_the_run_hands_its_stop_to_the_reward(monkeypatch):
     given = []
 
-    def make(_, __, look):
-        given.append(look)
+    def make(_, __, check_stop):
+        given.append(check_stop)
         return contextlib.nullcontext()
 
     monkeypatch.setattr(language_self_play, "make_reward", make)
     monkeypatch.setattr(language_self_play, "_train", lambda *_: None)
     stop = Stop()
     language_self_play.run(reward(), SimpleNamespace(finished=Path("/nowhere"), writes=True), stop)
-    assert given == [stop.look]
+    assert given == [stop.check_stop]
 
 
 def test_probes_are_of_a_file_or_of_families_where_these_are_a_source(tmp_path):

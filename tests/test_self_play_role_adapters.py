@@ -21,7 +21,7 @@ from dfc.models import huggingface
 from dfc.models.lora import ALL_LINEAR, LoraConfig
 from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights
-from dfc.self_play.roles import earned
+from dfc.self_play.roles import role_advantages
 from dfc.training import self_play as learning
 from dfc.training.trainer import Trainer
 
@@ -173,8 +173,8 @@ def parted():
     trainer = Trainer(
         CONFIG, learning.make_losses(RUN), optax.sgd(RATE), lora=LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
     )
-    worth = earned(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
-    given = learning.parts(RUN, ANSWERS, QUERIES, worth)
+    advantages = role_advantages(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
+    given = learning.parts(RUN, ANSWERS, QUERIES, advantages)
     frozen = trainer.frozen_params(params)
     given = learning.with_reference(trainer, frozen, given, lambda: None)
     rng = np.random.default_rng(5)
@@ -193,7 +193,7 @@ def stepped(trainer, given, frozen, params):
         if learning.has_roles(params)
         else trainer.initial_state(params)
     )
-    return learning.step(trainer, params, state, given, base_params=frozen, donate=False, look=lambda: None)
+    return learning.step(trainer, params, state, given, base_params=frozen, donate=False, check_stop=lambda: None)
 
 
 def change(after, before):

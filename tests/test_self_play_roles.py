@@ -10,7 +10,7 @@ from hypothesis import given as every
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dfc.self_play.roles import earned
+from dfc.self_play.roles import role_advantages
 
 MARGIN = 0.25
 
@@ -66,7 +66,7 @@ def test_both_roles_earn_what_the_rules_say(weight, bad_queries, unsolved_querie
     for seed in range(5):
         given = played(seed)
         rules = {"bad_queries": bad_queries, "unsolved_queries": unsolved_queries}
-        found = earned(*given, weight=weight, **rules, margin=MARGIN)
+        found = role_advantages(*given, weight=weight, **rules, margin=MARGIN)
         solver, challenger, queries, answers = oracle(*given, weight, bad_queries, unsolved_queries)
         np.testing.assert_allclose(found.solver, solver, atol=1e-12)
         np.testing.assert_allclose(found.challenger, challenger, atol=1e-12)
@@ -77,32 +77,32 @@ def test_both_roles_earn_what_the_rules_say(weight, bad_queries, unsolved_querie
 
 def test_the_value_is_of_the_reward_alone():
     rewards, marks, mask, bad = played(0)
-    values = [earned(rewards, marks, mask, bad, weight=weight).values for weight in (0.0, 1.0)]
+    values = [role_advantages(rewards, marks, mask, bad, weight=weight).values for weight in (0.0, 1.0)]
     np.testing.assert_array_equal(*values)
     np.testing.assert_allclose(values[0][2], rewards[2][mask[2]].mean())
 
 
 def test_a_bad_query_is_not_worth_writing_and_teaches_the_solver_nothing():
     rewards, marks, mask, bad = played(1)
-    found = earned(rewards, marks, mask, bad, weight=0.5, bad_queries="worst", margin=MARGIN)
+    found = role_advantages(rewards, marks, mask, bad, weight=0.5, bad_queries="worst", margin=MARGIN)
     assert not found.trained_answers[bad].any()
     assert not found.solver[bad].any()
     # It need not be answered: what stands in place of its answers does not matter.
     unanswered = mask & ~bad[:, None]
-    other = earned(rewards, marks, unanswered, bad, weight=0.5, bad_queries="worst", margin=MARGIN)
+    other = role_advantages(rewards, marks, unanswered, bad, weight=0.5, bad_queries="worst", margin=MARGIN)
     np.testing.assert_array_equal(found.challenger, other.challenger)
     assert (found.challenger[bad] == found.challenger[found.trained_queries].min()).all()
     # As in the paper the most unsolvable one pays most.
-    as_is = earned(rewards, marks, mask, bad, weight=0.0)
+    as_is = role_advantages(rewards, marks, mask, bad, weight=0.0)
     assert as_is.challenger[1] == as_is.challenger.max()
 
 
 def test_what_was_not_scored_may_hold_anything():
     rewards, marks, mask, bad = played(3)
     for weight in (0.0, 0.5):
-        plain = earned(rewards, marks, mask, bad, weight=weight)
+        plain = role_advantages(rewards, marks, mask, bad, weight=weight)
         for odd in (np.nan, np.inf, -np.inf):
-            found = earned(np.where(mask, rewards, odd), np.where(mask, marks, odd), mask, bad, weight=weight)
+            found = role_advantages(np.where(mask, rewards, odd), np.where(mask, marks, odd), mask, bad, weight=weight)
             for name, value in vars(plain).items():
                 np.testing.assert_array_equal(getattr(found, name), value)
 
@@ -112,11 +112,11 @@ def test_when_no_query_is_usable_nobody_earns_anything(unsolved_queries):
     rewards, marks, mask, bad = played(2)
     nothing, every_one = np.zeros_like(mask), np.ones_like(bad)
     rules = {"bad_queries": "worst", "unsolved_queries": unsolved_queries, "margin": MARGIN}
-    found = earned(rewards, marks, nothing, every_one, weight=1.0, **rules)
+    found = role_advantages(rewards, marks, nothing, every_one, weight=1.0, **rules)
     assert not found.challenger.any()
     assert not found.usable.any()
     assert found.trained_queries.all()  # the term of the reference counts
-    found = earned(rewards, marks, nothing, np.zeros_like(bad), weight=1.0)
+    found = role_advantages(rewards, marks, nothing, np.zeros_like(bad), weight=1.0)
     assert not found.trained_queries.any()
     assert not found.usable.any()
 
@@ -124,7 +124,7 @@ def test_when_no_query_is_usable_nobody_earns_anything(unsolved_queries):
 def test_unsolved_queries_alone_teach_nothing_whatever_their_marks():
     marks = np.array([[7.0], [1.0], [0.0]])
     solved_none = (np.zeros((3, 1)), marks, np.ones((3, 1), bool), np.zeros(3, bool))
-    found = earned(*solved_none, weight=1.0, unsolved_queries="worst", margin=MARGIN)
+    found = role_advantages(*solved_none, weight=1.0, unsolved_queries="worst", margin=MARGIN)
     assert found.challenger.tolist() == [0, 0, 0]
     assert found.unsolved.all()
     assert not found.usable.any()
@@ -149,7 +149,7 @@ def test_a_bad_query_lies_below_every_usable_one_by_spread_and_margin(numbers, u
     rewards = np.array([[numbers[0] if equal else number] for number in numbers])
     flags = np.isin(np.arange(8), bad)
     given = (rewards, np.zeros((8, 1)), ~flags[:, None], flags)
-    found = earned(*given, weight=0.0, bad_queries="worst", margin=margin).challenger
+    found = role_advantages(*given, weight=0.0, bad_queries="worst", margin=margin).challenger
     wanted = max(margin, *(abs(rewards[i, 0] - rewards[j, 0]) for i in good for j in good))
     size = max(1.0, float(np.abs(rewards).max()), margin)
     for i, j in itertools.product(good, bad):
@@ -166,7 +166,9 @@ def test_the_penalty_is_exact_in_numbers_that_are(usable, rewards):
     """Eighths and quarters have no rounding: the first usable queries take turns in two values."""
     values = np.array([[rewards[i % 2]] for i in range(8)])
     flags = np.arange(8) >= usable
-    found = earned(values, np.zeros((8, 1)), ~flags[:, None], flags, weight=0.0, bad_queries="worst", margin=MARGIN)
+    found = role_advantages(
+        values, np.zeros((8, 1)), ~flags[:, None], flags, weight=0.0, bad_queries="worst", margin=MARGIN
+    )
     spread = np.ptp(values[:usable])
     assert found.challenger[:usable].min() - found.challenger[usable:].max() == max(spread, MARGIN)
 
@@ -175,7 +177,7 @@ def test_an_unsolved_query_whose_marks_earn_less_keeps_what_they_earn():
     """Usable: r = 6 and 7. Penalised: 6 - 1 = 5; the unsolved ones would earn 2 and 7 by their marks alone."""
     rewards, marks = np.array([[1.0], [0.0], [0.0], [1.0]]), np.array([[7.0], [2.0], [7.0], [8.0]])
     given = (rewards, marks, np.ones((4, 1), bool), np.zeros(4, bool))
-    found = earned(*given, weight=1.0, unsolved_queries="worst", margin=MARGIN)
+    found = role_advantages(*given, weight=1.0, unsolved_queries="worst", margin=MARGIN)
     np.testing.assert_allclose(found.challenger, np.array([6, 2, 5, 7]) - 5.0)
     assert found.unsolved.tolist() == [False, True, True, False]
 
@@ -184,7 +186,7 @@ def test_an_unsolved_query_whose_marks_earn_less_keeps_what_they_earn():
 def test_a_penalty_without_a_margin_is_refused(margin):
     for rule in ("bad_queries", "unsolved_queries"):
         with pytest.raises(ValueError, match="margin must be finite, and above 0 with a rule 'worst'"):
-            earned(*played(0), weight=0.0, **{rule: "worst"}, margin=margin)
+            role_advantages(*played(0), weight=0.0, **{rule: "worst"}, margin=margin)
 
 
 # ---- a policy that wants the reward without the skill ----------------------------------------------------------------
@@ -200,7 +202,9 @@ def expected_change(p, rewards_of_usable, n=8):
     for flags in itertools.product((False, True), repeat=n):
         bad = np.array(flags)
         rewards = np.array([[rewards_of_usable[i % len(rewards_of_usable)]] for i in range(n)])
-        found = earned(rewards, np.zeros((n, 1)), ~bad[:, None], bad, weight=0.0, bad_queries="worst", margin=MARGIN)
+        found = role_advantages(
+            rewards, np.zeros((n, 1)), ~bad[:, None], bad, weight=0.0, bad_queries="worst", margin=MARGIN
+        )
         chance = p ** bad.sum() * (1 - p) ** (n - bad.sum())
         total += chance * float((found.challenger * (bad - p)).sum())
     return total
@@ -218,7 +222,9 @@ def test_seven_bad_queries_around_a_good_one_cost_more_than_they_bring():
     rewards = np.ones((8, 1))
     for usable in range(1, 8):
         bad = np.arange(8) >= usable
-        found = earned(rewards, rewards, ~bad[:, None], bad, weight=0.0, bad_queries="worst", margin=MARGIN).challenger
+        found = role_advantages(
+            rewards, rewards, ~bad[:, None], bad, weight=0.0, bad_queries="worst", margin=MARGIN
+        ).challenger
         assert found[bad].sum() == pytest.approx(-MARGIN * usable * (8 - usable) / 8)
         assert (found[bad] < 0).all()
         assert (found[~bad] > 0).all()

@@ -1,4 +1,4 @@
-"""From what an iteration is worth to the step it takes: against the formulas, answer by answer and query by query."""
+"""From the advantages of an iteration to the step it takes: against the formulas, answer by answer, query by query."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from test_update_parts import ALPHA, BETA, CONFIG, RATE, ROW, by_hand, close, we
 from dfc.config import BatchConfig
 from dfc.config.self_play import ChallengerConfig, LanguageSelfPlay
 from dfc.samples import Sample
-from dfc.self_play.roles import earned
+from dfc.self_play.roles import role_advantages
 from dfc.training import self_play as learning
 from dfc.training.packing import Segment
 from dfc.training.trainer import Trainer
@@ -52,9 +52,9 @@ def reference_params():
 
 
 def made(config, params, reference_params, **changes):
-    worth = earned(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
+    advantages = role_advantages(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
     trainer = Trainer(CONFIG, learning.make_losses(config), optax.sgd(RATE))
-    given = learning.parts(config, ANSWERS, QUERIES, dataclasses.replace(worth, **changes))
+    given = learning.parts(config, ANSWERS, QUERIES, dataclasses.replace(advantages, **changes))
     given = learning.with_reference(trainer, trainer.frozen_params(reference_params), given, lambda: None)
     trained = trainer.initial_params(params)
     return trainer, trainer.update(trained, trainer.initial_state(trained), given)
@@ -93,8 +93,8 @@ def test_both_losses_have_a_term_of_the_reference(params, reference_params):
 def test_a_query_that_drops_out_is_in_no_loss(params, reference_params):
     """Not even its term of the reference is: the mean is over the two others."""
     _, found = made(RUN, params, reference_params, trained_queries=np.array([True, False, True]))
-    worth = earned(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
-    kept = [as_segment(QUERIES[i], worth.challenger[i]) for i in (0, 2)]
+    advantages = role_advantages(REWARDS, MARKS, MASK, np.zeros(3, bool), weight=0.5)
+    kept = [as_segment(QUERIES[i], advantages.challenger[i]) for i in (0, 2)]
     expected, _ = by_hand(params, reference_params, kept, "score_function")
     assert found.metrics["challenger/weight"] == 2
     assert found.metrics["challenger/loss"] == pytest.approx(expected, rel=1e-4)

@@ -90,7 +90,9 @@ def guesses(count):
 
 
 def play(tokenizer, engine, stop, specs, opponent=None, **options):
-    runner = RolloutRunner(ROLLOUT, tokenizer, engine, opponent=opponent, opponent_name="other", look=stop.look)
+    runner = RolloutRunner(
+        ROLLOUT, tokenizer, engine, opponent=opponent, opponent_name="other", check_stop=stop.check_stop
+    )
     return runner.play_all(specs, **options)
 
 
@@ -134,7 +136,7 @@ def test_nobody_waits_for_a_player_elsewhere(tokenizer, inside):
         ways = {
             True: lambda: play(tokenizer, Counting(tokenizer.encode_reply), stop, specs, remote),
             False: lambda: sequential.play_sequentially(
-                game, [remote, remote], GameRng(0), ask=sequential.ask_until_stop(stop.look)
+                game, [remote, remote], GameRng(0), ask=sequential.ask_until_stop(stop.check_stop)
             ),
         }
         with pytest.raises(Interrupted):
@@ -152,9 +154,9 @@ def test_several_processes_ask_each_other_at_every_nth_look_only():
 
     stop = Stop(agree, every=4)
     for _ in range(11):
-        stop.look()
+        stop.check_stop()
     with pytest.raises(Interrupted, match="SIGTERM"):
-        stop.look()
+        stop.check_stop()
     assert asked == [0, 0, 0]
 
 

@@ -188,7 +188,7 @@ class StopsAfter:
             if self.looks < 0:
                 raise Interrupted(15)
 
-    def look(self):
+    def check_stop(self):
         """Within a step it never stops."""
 
 

@@ -7,7 +7,7 @@ import thinking_models
 from thinking_models import SIGN
 
 from dfc import validation
-from dfc.config import Evaluate, ModelConfig, PlayingRun, RolloutConfig, SamplingConfig, ServingConfig
+from dfc.config import Evaluate, ModelConfig, PlayingRunConfig, RolloutConfig, SamplingConfig, ServingConfig
 from dfc.errors import ConfigError, WeightsError
 from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.inference.engine import Engine
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 
 def workers_of(folder, enable_thinking):
     model = ModelConfig(path=str(folder), enable_thinking=enable_thinking)
-    return RolloutWorkers(PlayingRun(games=GAMES, rollout=ROLLOUT, model=model), sampling=SamplingConfig())
+    return RolloutWorkers(PlayingRunConfig(games=GAMES, rollout=ROLLOUT, model=model), sampling=SamplingConfig())
 
 
 def test_a_run_that_plays_tells_its_policys_template_what_is_configured(folder):

@@ -312,16 +312,16 @@ def test_a_stop_between_micro_batches_changes_nothing(params):
     assert len(batches) > 1
     looks = []
 
-    def look():
+    def check_stop():
         looks.append(None)
         if len(looks) == 2:
             raise KeyboardInterrupt
 
     frozen_params = trainer.frozen_params(params)
     with pytest.raises(KeyboardInterrupt):
-        trainer.update(start, state, batches, reference_params=frozen_params, donate=True, look=look)
+        trainer.update(start, state, batches, reference_params=frozen_params, donate=True, check_stop=check_stop)
     assert len(looks) == 2
-    whole = trainer.update(start, state, batches, reference_params=frozen_params, look=lambda: None)
+    whole = trainer.update(start, state, batches, reference_params=frozen_params, check_stop=lambda: None)
     expected = trainer.update(start, state, batches, reference_params=frozen_params)
     jax.tree.map(np.testing.assert_array_equal, whole.params, expected.params)
 

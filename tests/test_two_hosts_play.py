@@ -24,7 +24,7 @@ assert not problems, problems
 distributed.connect(processes)
 
 import jax
-from dfc.config import MeshConfig, PlayingRun, RolloutConfig, SamplingConfig
+from dfc.config import MeshConfig, PlayingRunConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import to_bytes
 from dfc.evaluation import matches
 from dfc.models.sharding import make_mesh, param_shardings
@@ -39,7 +39,7 @@ for case in cases.split("+"):
         slots=8, max_length=192, max_reply_length=6, stop=("]",), prefill_buckets=(32,),
         decode_steps=6, legal_only=legal_only == "legal", sharding=sharding,
     )
-    config = PlayingRun(name="two", games=games, rollout=rollout, mesh=MeshConfig(*sizes))
+    config = PlayingRunConfig(name="two", games=games, rollout=rollout, mesh=MeshConfig(*sizes))
     workers = RolloutWorkers(config, sampling=SamplingConfig())
     as_trained = param_shardings(workers.model, make_mesh(*sizes))  # moved back by the engine
     episodes = workers.play(specs, PolicyWeights(jax.device_put(workers.initial_params, as_trained)), "itself")

@@ -14,7 +14,7 @@ from dfc.config import (
     CollectConfig,
     EvaluateTasksConfig,
     FilterConfig,
-    GamesRun,
+    GamesRunConfig,
     ModelConfig,
     PreferenceConfig,
     RolloutConfig,
@@ -22,7 +22,7 @@ from dfc.config import (
     SamplingConfig,
     SelectionLimits,
     TaskCollectionConfig,
-    TrainingRun,
+    TrainingRunConfig,
 )
 
 GAMES = {"minesweeper": {}, "mastermind": {}}
@@ -33,9 +33,9 @@ COLD = SamplingConfig(temperature=0.0)
 def config(recipe, **changes):
     """A valid configuration, with other values."""
     kind, values = RECIPES[recipe], {}
-    if issubclass(kind, GamesRun):
+    if issubclass(kind, GamesRunConfig):
         values |= {"games": GAMES, "rollout": RolloutConfig(max_length=16_384)}
-    if issubclass(kind, TrainingRun):
+    if issubclass(kind, TrainingRunConfig):
         values["batch"] = BatchConfig(row_length=16_384)
     if recipe == "evaluate_tasks":
         values["policies"] = ("simple",)

@@ -30,6 +30,7 @@ INSTEAD = {
     "anew": "again",
     "agreement": "multihost",
     "untold": "unreported",
+    "worth": "reward, advantage or value",
     "ids": "tokens or token_ids; games or game_ids",
 }
 # What else these words are part of.

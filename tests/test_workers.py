@@ -6,7 +6,7 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from dfc.config import EndpointConfig, PlayingRun, RolloutConfig, SamplingConfig
+from dfc.config import EndpointConfig, PlayingRunConfig, RolloutConfig, SamplingConfig
 from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
 from dfc.models import huggingface
@@ -17,7 +17,7 @@ ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",),
 
 
 def workers_of(rollout=ROLLOUT, **given):
-    return RolloutWorkers(PlayingRun(games=GAMES, rollout=rollout, **given), sampling=SamplingConfig())
+    return RolloutWorkers(PlayingRunConfig(games=GAMES, rollout=rollout, **given), sampling=SamplingConfig())
 
 
 def played(rollout, opponent):

@@ -18,7 +18,7 @@ from dfc.config.grpo import (
     MixedPriorityConfig,
     OpponentPoolConfig,
     RewardConfig,
-    RlRun,
+    RlRunConfig,
 )
 from dfc.config.playpen import (
     AdaptedPreferenceConfig,
@@ -29,7 +29,14 @@ from dfc.config.playpen import (
     TeacherGrpoConfig,
 )
 from dfc.config.ranges import Range
-from dfc.config.run import GamesRun, ModelRun, PlayersRun, PlayingRun, Run, TrainingRun
+from dfc.config.run import (
+    GamesRunConfig,
+    ModelRunConfig,
+    PlayersRunConfig,
+    PlayingRunConfig,
+    RunConfig,
+    TrainingRunConfig,
+)
 from dfc.config.sections import (
     AdapterConfig,
     BatchConfig,
@@ -70,24 +77,24 @@ from dfc.config.tasks import (
     ChoiceConfig,
     Collect,
     CollectConfig,
-    CollectingRun,
+    CollectingRunConfig,
     CollectRound,
     EvaluateTasks,
     EvaluateTasksConfig,
     Paprika,
     Preference,
     PreferenceConfig,
-    RowsRun,
+    RowsRunConfig,
     SelectionLimits,
     Sft,
     SftConfig,
-    StagesRun,
+    StagesRunConfig,
     TaskCollectionConfig,
     TaskCurriculum,
 )
 from dfc.config.tiny_player import SelfPlayBase, SmallModel, TinyPlayer
 
-RECIPES: dict[str, type[Run]] = {
+RECIPES: dict[str, type[RunConfig]] = {
     kind.recipe: kind
     for kind in (
         DivideFuseConquer,
@@ -116,7 +123,7 @@ def is_recipe(kind: type) -> bool:
     """Returns whether configurations of a class can be run: those of `RECIPES`, and those of a file of one's own."""
     if kind in RECIPES.values():
         return True
-    own = vars(kind) if issubclass(kind, Run) else {}
+    own = vars(kind) if issubclass(kind, RunConfig) else {}
     return str(own.get("module", "")).endswith(".py") and own["recipe"] not in RECIPES
 
 
@@ -142,7 +149,7 @@ __all__ = [
     "Collect",
     "CollectConfig",
     "CollectRound",
-    "CollectingRun",
+    "CollectingRunConfig",
     "DialogueChoiceConfig",
     "DialogueCollectionConfig",
     "DialogueRowsConfig",
@@ -158,7 +165,7 @@ __all__ = [
     "FusionConfig",
     "GameOptions",
     "Games",
-    "GamesRun",
+    "GamesRunConfig",
     "GroupingConfig",
     "Grpo",
     "GrpoConfig",
@@ -170,15 +177,15 @@ __all__ = [
     "Minigames",
     "MixedPriorityConfig",
     "ModelConfig",
-    "ModelRun",
+    "ModelRunConfig",
     "OpponentPoolConfig",
     "OpponentReplyConfig",
     "OptimizerConfig",
     "PairwiseConfig",
     "Paprika",
     "PlayerRolloutConfig",
-    "PlayersRun",
-    "PlayingRun",
+    "PlayersRunConfig",
+    "PlayingRunConfig",
     "Playpen",
     "Preference",
     "PreferenceConfig",
@@ -186,11 +193,11 @@ __all__ = [
     "QueryTask",
     "Range",
     "RewardConfig",
-    "RlRun",
+    "RlRunConfig",
     "RolloutConfig",
     "RowsAdapterConfig",
-    "RowsRun",
-    "Run",
+    "RowsRunConfig",
+    "RunConfig",
     "SamplingConfig",
     "ScheduledOptimizerConfig",
     "SelectionLimits",
@@ -201,13 +208,13 @@ __all__ = [
     "Sft",
     "SftConfig",
     "SmallModel",
-    "StagesRun",
+    "StagesRunConfig",
     "TaskCollectionConfig",
     "TaskCurriculum",
     "TeacherGrpoConfig",
     "TinyPlayer",
     "TrainingConfig",
-    "TrainingRun",
+    "TrainingRunConfig",
     "WatchConfig",
     "is_recipe",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import Count, CountOrZero, Length, Positive, Range, Threads
-from dfc.config.run import ModelRun
+from dfc.config.run import ModelRunConfig
 from dfc.config.sections import EndpointConfig, RolloutConfig, SamplingConfig
 
 INSTRUCTIONS = "instructions"
@@ -85,7 +85,7 @@ class PairwiseConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateAnswers(ModelRun, recipe="evaluate_answers"):
+class EvaluateAnswers(ModelRunConfig, recipe="evaluate_answers"):
     """How often questions are answered rightly (accuracy and pass@k), and whose answers a judge prefers (win rates).
 
     Attributes:

@@ -4,11 +4,11 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from dfc.config.ranges import Count, CountOrZero
-from dfc.config.tasks import CollectingRun
+from dfc.config.tasks import CollectingRunConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Branch(CollectingRun, recipe="branch", module="collect"):
+class Branch(CollectingRunConfig, recipe="branch", module="collect"):
     """Trajectories that play on from turns of recorded ones: siblings with the same instance, seat and history.
 
     Attributes:

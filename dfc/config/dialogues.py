@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from dfc.config.ranges import Count, CountOrZero, Range, ShareBelowOne
-from dfc.config.run import Run
+from dfc.config.run import RunConfig
 
 Wanted = Literal["sft", "pairs_dialogue", "pairs_turn"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
@@ -93,7 +93,7 @@ class DialogueRowsConfig(DialogueChoiceConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildDialogues(DialogueRowsConfig, Run, recipe="build_dialogues"):
+class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues"):
     """Rows to train on from stored dialogues of any number of players.
 
     Attributes:
@@ -109,7 +109,7 @@ class BuildDialogues(DialogueRowsConfig, Run, recipe="build_dialogues"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Minigames(Run, recipe="minigames"):
+class Minigames(RunConfig, recipe="minigames"):
     """Short instructions with exact replies, for a warm start or among rows of games.
 
     Attributes:

@@ -12,7 +12,7 @@ from dfc.config.grpo import (
     AcceptanceConfig,
     MatchesConfig,
     MixedPriorityConfig,
-    RlRun,
+    RlRunConfig,
 )
 from dfc.config.ranges import Count, CountOrZero, EvenCount, Positive, Range, Share, ShareAboveZero, ShareBelowOne
 
@@ -66,10 +66,10 @@ class EvaluationConfig(MatchesConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DivideFuseConquer(RlRun, recipe="divide_fuse_conquer"):
+class DivideFuseConquer(RlRunConfig, recipe="divide_fuse_conquer"):
     """Algorithms 1 and 2, and what the paper compares them with.
 
-    Four settings that `RlRun` has turned off are on: the method's own.
+    Four settings that `RlRunConfig` has turned off are on: the method's own.
 
     Attributes:
       method: ``divide_fuse_conquer``; ``naive_single``: every game a policy of its own (the paper's Naive-SSRL);

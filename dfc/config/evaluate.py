@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from dfc.config.ranges import Count
-from dfc.config.run import PlayersRun
+from dfc.config.run import PlayersRunConfig
 from dfc.config.sections import MeshConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(PlayersRun, recipe="evaluate"):
+class Evaluate(PlayersRunConfig, recipe="evaluate"):
     """A tournament: every policy alone and against every other one, on the same deals.
 
     Attributes:

@@ -24,7 +24,7 @@ from dfc.config.ranges import (
     SeveralCount,
     Share,
 )
-from dfc.config.run import PlayingRun, TrainingRun
+from dfc.config.run import PlayingRunConfig, TrainingRunConfig
 from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig
 
 SHORTER = ("groups_per_game", "group_size", "rollout.max_reply_length", "evaluation.games")
@@ -38,8 +38,8 @@ class RewardConfig:
     A team's game that was broken off by a partner, or by nobody's reply, is a loss and costs no `invalid`.
 
     Attributes:
-      measure: what a game is worth that came to its end: its ``outcome`` (Table 1), or its ``quality``, from 0 to 1,
-        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not is then worth 0.
+      measure: the reward of a game that came to its end: its ``outcome`` (Table 1), or its ``quality``, from 0 to 1,
+        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not has then the reward 0.
       format: whether an invalid end costs `invalid`; off, it counts as a loss.
       invalid: reward of a game this seat ended by an invalid reply.
       hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
@@ -50,7 +50,7 @@ class RewardConfig:
       function: a reward of one's own instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
         `dfc.episodes.Episode` and returns a number, or one for each reply of the policy's seat; of this section only
         `text` is read beside it and, with a number for each reply, `overrun`, which the last turn costs.
-      text: what a reply's wording is worth, in the same form: a function that takes the text of one of the policy's
+      text: the reward of a reply's wording, in the same form: a function that takes the text of one of the policy's
         replies and returns a number. The mean over an episode's replies is added.
     """
 
@@ -157,7 +157,7 @@ class MatchesConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RlRun(PlayingRun, TrainingRun):
+class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     """What every method has that learns from the games its policy plays.
 
     Four settings are techniques of Divide-Fuse-Conquer around the update, and turned off here: `half_negative`,
@@ -195,7 +195,7 @@ class RlRun(PlayingRun, TrainingRun):
       mixed_priority: how seeds are shared out; by default every game gets the same number.
       acceptance: which updates are kept; by default all.
       grpo: the update.
-      reward: what an episode is worth.
+      reward: of an episode.
       optimizer: how weights follow gradients. It starts again at every stage and is undone with a dropped update, so
         the learning rate is constant after its warm-up.
       adapter: low-rank adapters instead of all weights.
@@ -232,7 +232,7 @@ class RlRun(PlayingRun, TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grpo(RlRun, recipe="grpo"):
+class Grpo(RlRunConfig, recipe="grpo"):
     """One policy on any mixture of games, from the first iteration to the last.
 
     Divide-Fuse-Conquer is compared with it as Naive-MSRL; configs/study_naive_multi.py turns that method's own four

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from dfc.config.dialogues import DialogueChoiceConfig
 from dfc.config.grpo import GrpoConfig, MatchesConfig, RewardConfig
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, SeveralCount, ShareBelowOne
-from dfc.config.run import PlayingRun, TrainingRun
+from dfc.config.run import PlayingRunConfig, TrainingRunConfig
 from dfc.config.sections import (
     AdapterConfig,
     Games,
@@ -130,7 +130,7 @@ class TeacherGrpoConfig:
       teacher_replays: how often such a game is played again (rho).
       temperature: of the policy's sampling.
       grpo: the update (the paper states neither its clipping ratio nor its unit).
-      reward: what an episode is worth (Table 5).
+      reward: of an episode (Table 5).
       optimizer: how weights follow gradients.
       adapter: low-rank adapters instead of all weights.
       evaluation: the matches at the end of the stage.
@@ -163,7 +163,7 @@ class TeacherGrpoConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Playpen(PlayingRun, TrainingRun, recipe="playpen"):
+class Playpen(PlayingRunConfig, TrainingRunConfig, recipe="playpen"):
     """All stages of Playpen in one run, each in a run folder of its own inside.
 
     Attributes:

@@ -6,13 +6,13 @@ from typing import Any
 
 from dfc.config import fields
 from dfc.config.dialogues import DialogueChoiceConfig
-from dfc.config.grpo import RlRun
+from dfc.config.grpo import RlRunConfig
 from dfc.config.playpen import TeacherGrpoConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.config.tasks import BuildDataConfig
 
 RENAMED: Mapping[type, Mapping[str, str]] = {
-    RlRun: {
+    RlRunConfig: {
         "epsilon": "random_action_rate",
         "trajectories_per_seed": "group_size",
         "seeds_per_game": "groups_per_game",

@@ -23,10 +23,10 @@ from dfc.config.sections import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class RunConfig:
     """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="offline")``.
 
-    A method of one's own names the file that it lies in: ``class Mine(RlRun, recipe="mine", module=__file__)``.
+    A method of one's own names the file that it lies in: ``class Mine(RlRunConfig, recipe="mine", module=__file__)``.
 
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GamesRun(Run):
+class GamesRunConfig(RunConfig):
     """A run that plays games.
 
     Attributes:
@@ -63,7 +63,7 @@ class GamesRun(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayersRun(GamesRun):
+class PlayersRunConfig(GamesRunConfig):
     """A run in which others can sit beside its own policies.
 
     Attributes:
@@ -80,7 +80,7 @@ class PlayersRun(GamesRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelRun(Run):
+class ModelRunConfig(RunConfig):
     """A run of one model.
 
     Attributes:
@@ -93,12 +93,12 @@ class ModelRun(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayingRun(PlayersRun, ModelRun):
+class PlayingRunConfig(PlayersRunConfig, ModelRunConfig):
     """A run whose model plays games."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingRun(ModelRun):
+class TrainingRunConfig(ModelRunConfig):
     """A run that trains its model.
 
     Attributes:

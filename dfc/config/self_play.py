@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from dfc.config.answers import CheckingConfig
 from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
-from dfc.config.run import TrainingRun
+from dfc.config.run import TrainingRunConfig
 from dfc.config.sections import AdapterConfig, BatchConfig, OptimizerConfig
 
 
@@ -39,11 +39,11 @@ class ChallengerConfig:
       prompt: a prompt of one's own, with ``{task}`` and ``{template}`` where they go, an empty text for what a task
         has not; empty: ours, the paper's Box 1 in other words. Tags in brackets directly around ``{template}`` are what
         a query must not hold.
-      bad_queries: what a query is worth to the Challenger that is empty, cut, not of its template, an echo of the
+      bad_queries: the reward of the Challenger for a query that is empty, cut, not of its template, an echo of the
         prompt, a duplicate, or has the prompt's tags in it (`dfc.self_play.hygiene`): ``worst``, less than every usable
         query of the iteration, by their spread and by a quarter of the range of rewards at least
         (`dfc.self_play.penalty`), and it is not answered; ``as_is``, what it earns (the paper).
-      unsolved_queries: what a query is worth to it of which no answer has a reward above 0: ``as_is``, what it earns,
+      unsolved_queries: its reward for a query of which no answer has a reward above 0: ``as_is``, what it earns,
         the most there is (the paper); ``worst``, as little as a bad one, or its own reward if that is less still. For
         rewards of two values, 0 and above: the source ``families`` or ``references``, or one format check, by itself;
         or a function of one's own that returns 0 and 1 only, which is looked at as it returns.
@@ -91,7 +91,7 @@ class PreferenceRewardConfig:
 
 @dataclasses.dataclass(frozen=True)
 class AnswerRewardConfig:
-    """R(q, a), what an answer is worth: a sum over sources.
+    """R(q, a), the reward of an answer: a sum over sources.
 
     Attributes:
       sources: source -> its weight in the sum; empty: ``function`` if one is named, else ``families``, of weight 1. An
@@ -165,7 +165,7 @@ class WatchConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
+class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play"):
     """Algorithm 1, and what the paper compares it with.
 
     Attributes:
@@ -189,7 +189,7 @@ class LanguageSelfPlay(TrainingRun, recipe="language_self_play"):
         with the model of that run named here (the paper does not say which, and suspects that its KL term binds).
       challenger: how it learns.
       self_reward: the marks of method ``lsp``.
-      reward: what an answer is worth.
+      reward: of an answer.
       rollout: how all is sampled.
       batch: static shapes of an update; a row has room for the longest conversation.
       optimizer: how weights follow gradients (the paper: a rate of 3e-6, of 1e-6 for ``data``).

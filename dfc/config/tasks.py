@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, get_args
 
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount, ShareBetween
-from dfc.config.run import PlayingRun, Run, TrainingRun
+from dfc.config.run import PlayingRunConfig, RunConfig, TrainingRunConfig
 from dfc.config.sections import (
     FilterConfig,
     HeldOutConfig,
@@ -67,12 +67,12 @@ class CollectConfig(TaskCollectionConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectingRun(TaskCollectionConfig, PlayingRun):
+class CollectingRunConfig(TaskCollectionConfig, PlayingRunConfig):
     """A run that collects trajectories at tasks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Collect(CollectConfig, CollectingRun, recipe="collect"):
+class Collect(CollectConfig, CollectingRunConfig, recipe="collect"):
     """Trajectories to learn from: several samples of every task, played by one policy."""
 
     shorter: ClassVar[tuple[str, ...]] = ("tasks", "samples", "rollout.max_reply_length")
@@ -112,7 +112,7 @@ class BuildDataConfig(SelectionLimits):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildData(BuildDataConfig, Run, recipe="build_data"):
+class BuildData(BuildDataConfig, RunConfig, recipe="build_data"):
     """Rows to train on from a folder of trajectories.
 
     Attributes:
@@ -180,7 +180,7 @@ class PreferenceConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RowsRun(TrainingRun):
+class RowsRunConfig(TrainingRunConfig):
     """A run that trains on rows.
 
     Attributes:
@@ -201,20 +201,20 @@ class RowsRun(TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sft(SftConfig, RowsRun, recipe="sft", module="offline"):
+class Sft(SftConfig, RowsRunConfig, recipe="sft", module="offline"):
     """Supervised training on rows that lie there."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preference(PreferenceConfig, RowsRun, recipe="preference", module="offline"):
+class Preference(PreferenceConfig, RowsRunConfig, recipe="preference", module="offline"):
     """Training on pairs that lie there."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
-TRAININGS: dict[Literal["sft", "rpo"], type[RowsRun]] = {"sft": Sft, "rpo": Preference}
+TRAININGS: dict[Literal["sft", "rpo"], type[RowsRunConfig]] = {"sft": Sft, "rpo": Preference}
 """The trainings of recipes of several stages, in their order, by the names of their stages."""
 
 
@@ -246,7 +246,7 @@ class EvaluateTasksConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateTasks(EvaluateTasksConfig, PlayingRun, recipe="evaluate_tasks"):
+class EvaluateTasks(EvaluateTasksConfig, PlayingRunConfig, recipe="evaluate_tasks"):
     """How often tasks are solved by policies.
 
     Attributes:
@@ -272,7 +272,7 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StagesRun(PlayingRun, TrainingRun):
+class StagesRunConfig(PlayingRunConfig, TrainingRunConfig):
     """What recipes of several stages have beside the settings of their stages.
 
     Attributes:
@@ -289,7 +289,7 @@ class StagesRun(PlayingRun, TrainingRun):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Paprika(StagesRun, recipe="paprika"):
+class Paprika(StagesRunConfig, recipe="paprika"):
     """All stages of Paprika in one run, each in a run folder of its own inside.
 
     Attributes:
@@ -297,8 +297,8 @@ class Paprika(StagesRun, recipe="paprika"):
       collect: that stage.
       build_data: that stage.
       collected: the run whose trajectories are used where ``collect`` is not among the stages.
-      data: what is trained on where ``build_data`` is not among the stages, as in `RowsRun`.
-      max_row_bytes: of that, as in `RowsRun`.
+      data: what is trained on where ``build_data`` is not among the stages, as in `RowsRunConfig`.
+      max_row_bytes: of that, as in `RowsRunConfig`.
     """
 
     stages: tuple[Stage, ...] = STAGES
@@ -334,7 +334,7 @@ class ChoiceConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskCurriculum(ChoiceConfig, StagesRun, recipe="task_curriculum"):
+class TaskCurriculum(ChoiceConfig, StagesRunConfig, recipe="task_curriculum"):
     """Rounds of collecting from chosen groups of tasks, building and training; each starts from the one before.
 
     Attributes:
@@ -357,7 +357,7 @@ class TaskCurriculum(ChoiceConfig, StagesRun, recipe="task_curriculum"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectRound(ChoiceConfig, CollectingRun, recipe="collect_round"):
+class CollectRound(ChoiceConfig, CollectingRunConfig, recipe="collect_round"):
     """The collecting of one round of a curriculum: a stage, which no configuration file names."""
 
     shorter: ClassVar[tuple[str, ...]] = ("steps", "samples", "rollout.max_reply_length")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from dfc.config.ranges import Count, CountOrZero, EvenCount, Range, SeveralCount, Share
-from dfc.config.run import GamesRun, Run
+from dfc.config.run import GamesRunConfig, RunConfig
 from dfc.config.sections import (
     BatchShape,
     CheckpointConfig,
@@ -16,7 +16,7 @@ from dfc.config.sections import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SmallModel(Run):
+class SmallModel(RunConfig):
     """A run that makes a small model by imitation.
 
     Attributes:
@@ -48,7 +48,7 @@ class SmallModel(Run):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TinyPlayer(SmallModel, GamesRun, recipe="tiny_player"):
+class TinyPlayer(SmallModel, GamesRunConfig, recipe="tiny_player"):
     """How the bundled model is made: tokenizer and weights from transcripts of scripted players.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import jax
 
 from dfc import multihost
-from dfc.config import Branch, Collect, CollectingRun
+from dfc.config import Branch, Collect, CollectingRunConfig
 from dfc.data.attempts import TaskSample, TrajectorySummary
 from dfc.data.episode_store import ROUNDS, in_chunks
 from dfc.data.task_groups import playing
@@ -48,7 +48,7 @@ PlayGames = Callable[[Sequence[EpisodeSpec]], list[Episode]]
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
 
-def make_provenance(config: CollectingRun, source: Location) -> Provenance:
+def make_provenance(config: CollectingRunConfig, source: Location) -> Provenance:
     """Returns where the trajectories of a run come from; the first process reads the weights for it.
 
     Args:
@@ -126,7 +126,7 @@ class Collection:
 
     def __init__(
         self,
-        config: CollectingRun,
+        config: CollectingRunConfig,
         play: PlayGames,
         folder: Path,
         provenance: Provenance,
@@ -189,7 +189,7 @@ class Collection:
         Args:
           wanted: attempts; one that is named twice is played once.
           stop: asked before every chunk of games; all trajectories before it are on the disk then. Whoever plays and
-            was made with its `look` ends a chunk under way, of which nothing is kept.
+            was made with its `check_stop` ends a chunk under way, of which nothing is kept.
           on_chunk: called after every chunk with what came of it, nothing after a stop within it, and the seconds that
             playing it took.
 
@@ -322,7 +322,7 @@ class Collection:
         multihost.on_all_hosts(self._open_own)  # so no process reads before all have let go of what they left
         for _ in range(_LOOKS):
             # The first process decides for all; one that sees other files would write rows twice, or never.
-            reported, differs = self._look()
+            reported, differs = self._check_stop()
             if not multihost.all_max(int(differs)):
                 break
             time.sleep(_PAUSE)
@@ -343,7 +343,7 @@ class Collection:
             what = "sees other trajectories than the first process; put the folder on a shared disk"
             raise DatasetError(f"{self._folder}: {what}")
 
-    def _look(self) -> tuple[list[list[Any]], bool]:
+    def _check_stop(self) -> tuple[list[list[Any]], bool]:
         """Returns what the first process finds in the folder, and whether this one finds anything else."""
         mine = multihost.on_all_hosts(self._stored)
         reported = multihost.broadcast(mine)

@@ -53,7 +53,7 @@ class Comparisons:
       instructions: of the run.
       answers: name -> that one's answers, one to every instruction.
       before: records of earlier starts; those of the first process are looked at.
-      look: called while replies are waited for.
+      check_stop: called while replies are waited for.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Comparisons:
         instructions: Sequence[Instruction],
         answers: Mapping[str, Sequence[str]],
         before: Sequence[Mapping[str, Any]],
-        look: Callable[[], None],
+        check_stop: Callable[[], None],
     ) -> None:
-        self._config, self._instructions, self._answers, self._look = config, instructions, answers, look
+        self._config, self._instructions, self._answers, self._check_stop = config, instructions, answers, check_stop
         judged = [record for record in before if "compared" in record and not record["identical"]]
         self._verdicts: int = multihost.broadcast(sum(record["outcome"] is not None for record in judged))
         self._silent = 0  # pairs of this start without a verdict, while there is none at all
@@ -89,7 +89,7 @@ class Comparisons:
         return not (self._verdicts and (record.get("refused") or record.get("unanswered")))
 
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-        """Returns a record of each pair, or of fewer where `look` asked for a stop; one process asks, and all know.
+        """Returns a record of each pair, or of fewer after a stop was requested; one process asks, and all know.
 
         Raises:
           PlayerError: the judge has not given one verdict in the first 64 pairs, or is down: none of several that it
@@ -110,7 +110,7 @@ class Comparisons:
             for p in pairs
         ]
         different = [row for row in rows if row[1] != row[2]]
-        verdicts = iter(compare(self._judge, different, self._look) if different else ())
+        verdicts = iter(compare(self._judge, different, self._check_stop) if different else ())
         every = [Comparison("tie", "tie") if row[1] == row[2] else next(verdicts) for row in rows]
         found = [(pair, row, one) for pair, row, one in zip(pairs, rows, every, strict=True) if one is not None]
         differing = [one for _, row, one in found if row[1] != row[2]]

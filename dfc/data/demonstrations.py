@@ -39,14 +39,14 @@ class Demonstrations:
 
     device = "no engine"
 
-    def __init__(self, config: Collect, look: Callable[[], None]) -> None:
+    def __init__(self, config: Collect, check_stop: Callable[[], None]) -> None:
         """Reads keys and the tokenizer.
 
         Args:
           config: of a collection that names a demonstrator, checked.
-          look: ends a play between two replies by what it raises (`dfc.runs.stop_signals.Stop.look`).
+          check_stop: ends a play between two replies by what it raises (`dfc.runs.stop_signals.Stop.check_stop`).
         """
-        self._config, self._look = config, look
+        self._config, self._check_stop = config, check_stop
         self.source: Path = huggingface.resolve(config.model.path)
         self._tokenizer = load_tokenizer(self.source, enable_thinking=config.model.enable_thinking)
         self._demonstrator = self._player(player_specs.parse(config.demonstrator, DEMONSTRATOR))
@@ -83,7 +83,7 @@ class Demonstrations:
         return factory.player(spec, player_specs.endpoint_config(self._config, spec.name))
 
     def _play(self, spec: EpisodeSpec) -> Episode:
-        self._look()
+        self._check_stop()
         seats = registry.make(spec.game, **spec.options).seats
         seated = [self._demonstrator if seat == spec.seat else self._opponent for seat in range(seats)]
         episode = play_episode(
@@ -92,7 +92,7 @@ class Demonstrations:
             self._config.rollout,
             opponent=self._config.opponent if seats > 1 else "none",
             simulator=self._simulator,
-            look=self._look,
+            check_stop=self._check_stop,
         )
         return episode if episode.failed else dataclasses.replace(episode, sample=self._sample(episode))
 

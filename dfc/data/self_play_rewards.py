@@ -71,14 +71,14 @@ class KnownQueries:
 def make_reward(
     config: LanguageSelfPlay,
     references: Mapping[str, str | ProgramTests],
-    look: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> Sum:
     """Returns R; used in a ``with`` statement, whose end ends its processes.
 
     Args:
       config: of the run, valid.
       references: query -> its result or its tests, for the source of this name.
-      look: as for `References`.
+      check_stop: as for `References`.
 
     Raises:
       ConfigError: a part is not installed, a format check cannot be read, or the model is none of preferences.
@@ -92,7 +92,7 @@ def make_reward(
         if name == "formats":
             return Formats({}, _checks(config))
         if name == "references":
-            return References(references, own.checking, look)
+            return References(references, own.checking, check_stop)
         if name == "preference":
             model = own.preference
             mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)

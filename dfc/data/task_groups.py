@@ -5,13 +5,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
-from dfc.config import ChoiceConfig, CollectingRun, GameOptions, Games, SelectionLimits, TaskCollectionConfig
+from dfc.config import ChoiceConfig, CollectingRunConfig, GameOptions, Games, SelectionLimits, TaskCollectionConfig
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.game import Game
 from dfc.games.paprika.world import World
 
-_Collecting = TypeVar("_Collecting", bound=CollectingRun)
+_Collecting = TypeVar("_Collecting", bound=CollectingRunConfig)
 _DIFFICULTIES = ("easy", "medium", "hard")
 
 

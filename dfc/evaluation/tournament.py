@@ -227,28 +227,28 @@ def paired_tests(policies: Sequence[str], records: Sequence[Mapping[str, Any]]) 
 
     An overrun is worth 0 for the policy that overran, and nothing for the one against it.
     """
-    worth: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
+    scores: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
     teams = {record["game"] for record in records if record.get("team")}
     for record, seat, policy, opponent in _seated(records):
         if _decided(record) or ("failure" not in record and record.get("overrun_by") == seat):
             won = float(record["outcomes"][seat] == "win")  # alone a game is solved or it is not
-            worth[policy][opponent, record["game"], record["deal"], seat] = (
+            scores[policy][opponent, record["game"], record["deal"], seat] = (
                 won if opponent is None else points(record, seat)
             )
     tests = []
     for first, second in itertools.combinations(policies, 2):
         differences: dict[Pairing, list[float]] = {
             "head to head": [
-                mine + worth[first][second, game, deal, 1] - 1
-                for (opponent, game, deal, seat), mine in worth[first].items()
+                mine + scores[first][second, game, deal, 1] - 1
+                for (opponent, game, deal, seat), mine in scores[first].items()
                 if opponent == second
                 and game not in teams
                 and seat == 0
-                and (second, game, deal, 1) in worth[first]
-                and all((first, game, deal, side) in worth[second] for side in (0, 1))  # results of both sides
+                and (second, game, deal, 1) in scores[first]
+                and all((first, game, deal, side) in scores[second] for side in (0, 1))  # results of both sides
             ],
-            "alone": _differences(worth[first], worth[second], alone=True),
-            "same opponents": _differences(worth[first], worth[second], alone=False),
+            "alone": _differences(scores[first], scores[second], alone=True),
+            "same opponents": _differences(scores[first], scores[second], alone=False),
         }
         tests += [
             PairedTest(first, second, kind, sum(d > 0 for d in ds), sum(d < 0 for d in ds), sum(d == 0 for d in ds))

@@ -129,7 +129,7 @@ class TournamentPlayers:
     # ---- playing ------------------------------------------------------------------------------------------------
 
     def play(
-        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], look: Callable[[], None] = lambda: None
+        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], check_stop: Callable[[], None] = lambda: None
     ) -> list[tuple[EpisodeSpec, Episode]]:
         """Plays episode specs of a meeting; returns those that were played to their end with their episodes.
 
@@ -138,13 +138,13 @@ class TournamentPlayers:
         Args:
           meeting: who plays.
           episode_specs: `EpisodeSpec.seat` is that of the meeting's first policy.
-          look: once it raises `Interrupted` (`dfc.runs.stop_signals.Stop.look`), games in flight are given up, and no
-            further one begins.
+          check_stop: once it raises `Interrupted` (`dfc.runs.stop_signals.Stop.check_stop`), games in flight are given
+            up, and no further one begins.
         """
         self._load_models(meeting)
         models = [name for name in _sides(meeting) if name in self._engine_group_of]
         if not models:
-            return self._play_without_engine(meeting, episode_specs, look)
+            return self._play_without_engine(meeting, episode_specs, check_stop)
         own = models[0]
         other = next((name for name in _sides(meeting) if name != own), None)
         workers = len(self._engine_groups[self._engine_group_of[own]].engines)
@@ -156,7 +156,7 @@ class TournamentPlayers:
                 if own == meeting.first
                 else [dataclasses.replace(episode_spec, seat=1 - episode_spec.seat) for episode_spec in mine]
             )
-            ended, generated_tokens = self._play_in_engine(own, other, seen, worker, look)
+            ended, generated_tokens = self._play_in_engine(own, other, seen, worker, check_stop)
             return [(mine[number], ended[number]) for number in sorted(ended)], generated_tokens
 
         with ThreadPoolExecutor(workers) as pool:  # a compiled program's run releases Python's lock
@@ -168,7 +168,12 @@ class TournamentPlayers:
         return [pair for turn in turns for pair in turn if pair is not None]
 
     def _play_in_engine(
-        self, own: str, other: str | None, episode_specs: Sequence[EpisodeSpec], worker: int, look: Callable[[], None]
+        self,
+        own: str,
+        other: str | None,
+        episode_specs: Sequence[EpisodeSpec],
+        worker: int,
+        check_stop: Callable[[], None],
     ) -> tuple[dict[int, Episode], dict[str, int]]:
         """Plays a model's games in its engine; returns those that ended, by spec, and each side's sampled tokens."""
         group = self._engine_groups[self._engine_group_of[own]]
@@ -189,7 +194,7 @@ class TournamentPlayers:
             opponent=opposite,
             opponent_name=other or "none",
             simulators={} if simulator is None else dict.fromkeys(roles, simulator),
-            look=look,
+            check_stop=check_stop,
         )
         players = [(other or "none", opposite), (player_specs.SIMULATORS, simulator)]
         seated = {name: player for name, player in players if isinstance(player, ModelPlayer)}
@@ -222,7 +227,7 @@ class TournamentPlayers:
         return self._bots[name]
 
     def _play_without_engine(
-        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], look: Callable[[], None]
+        self, meeting: Meeting, episode_specs: Sequence[EpisodeSpec], check_stop: Callable[[], None]
     ) -> list[tuple[EpisodeSpec, Episode]]:
         """Plays games without a model among the players, several side by side where they wait for endpoints."""
         simulator = self._simulator(0)
@@ -230,14 +235,14 @@ class TournamentPlayers:
         def one(episode_spec: EpisodeSpec) -> tuple[EpisodeSpec, Episode] | None:
             names = _sides(meeting) if episode_spec.seat == 0 else _sides(meeting)[::-1]
             try:
-                look()
+                check_stop()
                 episode = play_episode(
                     episode_spec,
                     [self._player(name, 0) for name in names],
                     self._config.rollout,
                     opponent=meeting.second or "none",
                     simulator=simulator,
-                    look=look,
+                    check_stop=check_stop,
                 )
             except Interrupted:
                 return None

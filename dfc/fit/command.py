@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TextIO
 
-from dfc.config import Evaluate, ModelConfig, ModelRun, Run, SmallModel
+from dfc.config import Evaluate, ModelConfig, ModelRunConfig, RunConfig, SmallModel
 from dfc.errors import ConfigError
 from dfc.fit import analytic, iteration, programs, report
 from dfc.fit.hardware import Topology, parse_topology
 from dfc.fit.holdings import workload_of_stage
-from dfc.fit.iteration import Lengths, Runs, Stage
+from dfc.fit.iteration import Lengths, ProgramCalls, Stage
 from dfc.fit.nearest import nearest_fitting
 from dfc.fit.published import model_of
 from dfc.fit.workload import Workload
@@ -33,7 +33,7 @@ class Request:
       markdown: how tables are printed.
     """
 
-    config: Run
+    config: RunConfig
     topology: str
     model: str | None = None
     model_config: str | None = None
@@ -51,7 +51,7 @@ class _Counted:
     stage: Stage
     workload: Workload
     lengths: Lengths
-    runs: Runs
+    runs: ProgramCalls
     fits: bool
 
 
@@ -110,7 +110,7 @@ def _called(request: Request) -> str:
         return request.model or "the model of --model_config"
     if isinstance(config, Evaluate):
         return "a model of the dearest meeting"
-    return config.model.path if isinstance(config, ModelRun) else config.recipe
+    return config.model.path if isinstance(config, ModelRunConfig) else config.recipe
 
 
 def _counted(request: Request, stage: Stage, topology: Topology) -> _Counted:

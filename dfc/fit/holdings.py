@@ -13,7 +13,7 @@ from dfc.config import (
     BatchConfig,
     Branch,
     Collect,
-    CollectingRun,
+    CollectingRunConfig,
     DivideFuseConquer,
     Evaluate,
     EvaluateAnswers,
@@ -21,12 +21,12 @@ from dfc.config import (
     LanguageSelfPlay,
     MeshConfig,
     ModelConfig,
-    ModelRun,
-    PlayersRun,
+    ModelRunConfig,
+    PlayersRunConfig,
     Preference,
-    RlRun,
+    RlRunConfig,
     RowsAdapterConfig,
-    Run,
+    RunConfig,
     SamplingConfig,
     Sft,
     SmallModel,
@@ -55,7 +55,7 @@ _GROUPS = 4  # start fixed or random, winnable or not: as many policies at most
 Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a configuration names
 
 
-def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths: Lengths) -> Workload:
+def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, lengths: Lengths) -> Workload:
     """Returns what decides memory and time of a stage on these devices.
 
     Args:
@@ -68,7 +68,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
       ConfigError: the mesh does not fit them, the recipe runs on fewer, or is not counted.
     """
     _refuse(config, topology)
-    sizes = dataclasses.asdict(config.mesh if isinstance(config, ModelRun | Evaluate) else MeshConfig(1, 1, 1))
+    sizes = dataclasses.asdict(config.mesh if isinstance(config, ModelRunConfig | Evaluate) else MeshConfig(1, 1, 1))
     known = math.prod(size for size in sizes.values() if size != -1)
     mesh = MeshConfig(**{axis: topology.devices // known if size == -1 else size for axis, size in sizes.items()})
     apart = topology.devices > topology.of_a_host and topology.of_a_host % mesh.tensor == 0
@@ -85,7 +85,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
             micro_batches=iteration.micro_batches(config, batch, lengths),
             soft=True,
         )
-    if isinstance(config, PlayersRun):
+    if isinstance(config, PlayersRunConfig):
         found = dataclasses.replace(
             found,
             plays=True,
@@ -100,7 +100,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     if isinstance(config, LanguageSelfPlay):
         rollout, sampling = self_play_run.engine_config(config), SamplingConfig(temperature=config.temperature)
         found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, judges=config.judges)
-    if isinstance(config, RlRun | Sft | Preference | LanguageSelfPlay):
+    if isinstance(config, RlRunConfig | Sft | Preference | LanguageSelfPlay):
         found = _trained(found, config, topology, lengths)
     if found.plays:
         found = decided(found, mesh)
@@ -109,7 +109,7 @@ def workload_of(config: Run, decoder: DecoderConfig, topology: Topology, lengths
     return found
 
 
-def _refuse(config: Run, topology: Topology) -> None:
+def _refuse(config: RunConfig, topology: Topology) -> None:
     problems = validation.device_problems(config, topology.devices)
     if isinstance(config, SmallModel) and topology.devices > 1:
         problems = [f"{config.recipe} makes its model on one device, not on {topology.devices}; --topology=h100:1"]
@@ -119,26 +119,26 @@ def _refuse(config: Run, topology: Topology) -> None:
         raise ConfigError(problems)
 
 
-def _sampling(config: PlayersRun) -> SamplingConfig:
+def _sampling(config: PlayersRunConfig) -> SamplingConfig:
     match config:
-        case RlRun():
+        case RlRunConfig():
             return SamplingConfig(temperature=config.temperature)
         case EvaluateTasks():
             return SamplingConfig(**vars(config.filters), temperature=max(config.temperatures))
-        case CollectingRun() | Evaluate():
+        case CollectingRunConfig() | Evaluate():
             return config.sampling
         case _:
             return SamplingConfig()
 
 
-def _others(config: PlayersRun, decoder: DecoderConfig) -> tuple[OtherModel, ...]:
+def _others(config: PlayersRunConfig, decoder: DecoderConfig) -> tuple[OtherModel, ...]:
     """Returns the models that play beside the run's own; a tournament's are those of a meeting."""
     size = jnp.dtype(decoder.dtype).itemsize
     if isinstance(config, EvaluateTasks):
         if any(spec.who != config.model.path for spec in iteration.models_of(config)):
             return (OtherModel("policy that plays", decoder, size),)
-    elif isinstance(config, RlRun | Collect | Branch) and config.opponent not in ("initial", "itself", "pool"):
-        quantized = isinstance(config, RlRun) and config.adapter.base == "nf4"
+    elif isinstance(config, RlRunConfig | Collect | Branch) and config.opponent not in ("initial", "itself", "pool"):
+        quantized = isinstance(config, RlRunConfig) and config.adapter.base == "nf4"
         spec = player_specs.parse(config.opponent)
         if spec.kind == "model" and (quantized or spec.who != config.model.path):
             return (OtherModel("opponent", decoder, size),)
@@ -146,7 +146,7 @@ def _others(config: PlayersRun, decoder: DecoderConfig) -> tuple[OtherModel, ...
 
 
 def _trained(
-    played: Workload, config: RlRun | Sft | Preference | LanguageSelfPlay, topology: Topology, lengths: Lengths
+    played: Workload, config: RlRunConfig | Sft | Preference | LanguageSelfPlay, topology: Topology, lengths: Lengths
 ) -> Workload:
     chip, adapter, batch = topology.chip, config.adapter, config.batch
     program = config.training.attention
@@ -177,7 +177,7 @@ def _trained(
         # Weights that are trained as they are read are the reference, too: the first update leaves them.
         keeps = found.one_layout or found.role_adapters
         return dataclasses.replace(found, keeps=keeps, others=_beside(config, played.model))
-    if not isinstance(config, RlRun):
+    if not isinstance(config, RlRunConfig):
         compares = offline.reads_reference(config)
         checks = bool(config.held_out.data)
         return dataclasses.replace(found, reference=compares, scores=compares, checks=checks, keeps=False)
@@ -210,7 +210,7 @@ def _beside(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel
     return tuple(found)
 
 
-def workload_of_stage(stage: Stage, run: Run, find: Find, topology: Topology, lengths: Lengths) -> Workload:
+def workload_of_stage(stage: Stage, run: RunConfig, find: Find, topology: Topology, lengths: Lengths) -> Workload:
     """Returns the workload of a stage; of a tournament, of the meeting that needs most.
 
     Args:
@@ -227,7 +227,7 @@ def workload_of_stage(stage: Stage, run: Run, find: Find, topology: Topology, le
     if isinstance(config, Evaluate):
         return _meeting(config, find, topology, lengths)
     if not isinstance(run, SmallModel):
-        assert isinstance(run, ModelRun)  # noqa: S101 - all that is left
+        assert isinstance(run, ModelRunConfig)  # noqa: S101 - all that is left
         return workload_of(config, find(run.model), topology, lengths)
     decoder = imitation.shape(run, run.vocabulary)
     found = workload_of(config, decoder, topology, lengths)
@@ -261,15 +261,15 @@ def _meeting(config: Evaluate, find: Find, topology: Topology, lengths: Lengths)
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def learning_of(config: RlRun) -> rl.Learning:
+def learning_of(config: RlRunConfig) -> rl.Learning:
     """Returns what a recipe makes of its episodes."""
     return divide_fuse_conquer.learning(config) if isinstance(config, DivideFuseConquer) else rl.grpo(config)
 
 
-def make_trainer(config: RlRun | Sft | Preference | LanguageSelfPlay, workload: Workload, mesh: Mesh) -> Trainer:
+def make_trainer(config: RlRunConfig | Sft | Preference | LanguageSelfPlay, workload: Workload, mesh: Mesh) -> Trainer:
     """Returns the trainer the run would use; what is not known before its data is not a shape of its programs."""
     training, adapter = workload.training, workload.adapter
-    if isinstance(config, RlRun | LanguageSelfPlay):
+    if isinstance(config, RlRunConfig | LanguageSelfPlay):
         config = dataclasses.replace(config, training=training, adapter=adapter)
         loss = self_play.make_losses(config) if isinstance(config, LanguageSelfPlay) else learning_of(config).loss
         return online_trainer.make_trainer(config, workload.model, loss, mesh)

@@ -20,13 +20,13 @@ from dfc.config import (
     Evaluate,
     EvaluateAnswers,
     EvaluateTasks,
-    GamesRun,
+    GamesRunConfig,
     LanguageSelfPlay,
     Minigames,
     ModelConfig,
     Preference,
-    RlRun,
-    Run,
+    RlRunConfig,
+    RunConfig,
     Sft,
     SmallModel,
     TinyPlayer,
@@ -61,7 +61,7 @@ class Stage:
     """
 
     name: str
-    config: Run
+    config: RunConfig
     times: int = 1
     episodes: int | None = None
 
@@ -93,7 +93,7 @@ class Lengths:
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
+class ProgramCalls:
     """Runs of each program in one unit of a stage, all rows busy until the last episode ends.
 
     Attributes:
@@ -129,7 +129,7 @@ class Runs:
 # ---- stages ----------------------------------------------------------------------------------------------------------
 
 
-def stages_of(config: Run) -> list[Stage]:
+def stages_of(config: RunConfig) -> list[Stage]:
     """Returns the stages of a run that begins; rounds are alike, and the stages of one stand for all."""
     if isinstance(config, TinyPlayer):
         playing, episodes = tiny_player.playing(config, Path(config.name)), len(config.games) * config.evaluation_games
@@ -166,12 +166,12 @@ def meetings_of(config: Evaluate) -> list[pairing.Meeting]:
     return pairing.meetings([spec.name for spec in player_specs.policies(config)], config.games)
 
 
-def lengths_of(config: Run, episode: int | None = None, generated_share: float | None = None) -> Lengths:
+def lengths_of(config: RunConfig, episode: int | None = None, generated_share: float | None = None) -> Lengths:
     """Returns what is given; without it half of the longest context, half of it sampled."""
     longest = 0
     if isinstance(config, Sft | Preference | SmallModel):
         longest = config.batch.row_length
-    elif isinstance(config, GamesRun | EvaluateAnswers | LanguageSelfPlay):
+    elif isinstance(config, GamesRunConfig | EvaluateAnswers | LanguageSelfPlay):
         longest = config.rollout.max_length
     return Lengths(episode or max(1, longest // 2), generated_share or 0.5)
 
@@ -179,11 +179,11 @@ def lengths_of(config: Run, episode: int | None = None, generated_share: float |
 # ---- how often -------------------------------------------------------------------------------------------------------
 
 
-def _episodes(config: Run) -> int:
+def _episodes(config: RunConfig) -> int:
     """Returns the episodes of one unit that a model plays, or rows of data; a game of two models counts twice."""
     found = 0
     match config:
-        case RlRun():
+        case RlRunConfig():
             found = config.most_groups(max(1, len(config.games))) * config.group_size
         case CollectRound():
             found = config.steps * config.samples
@@ -207,7 +207,7 @@ def _episodes(config: Run) -> int:
     return found
 
 
-def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
+def passes(config: RunConfig, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
     """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
 
     Two at least where stored rows go into packed ones of several lengths, of which each has its own micro-batches.
@@ -230,7 +230,7 @@ def passes(config: Run, batch: BatchConfig, lengths: Lengths, shards: int, updat
     return max(found, 2) if several and max(units) > 1 else found
 
 
-def micro_batches(config: Run, batch: BatchConfig, lengths: Lengths) -> int:
+def micro_batches(config: RunConfig, batch: BatchConfig, lengths: Lengths) -> int:
     """Returns how many of the largest micro-batches hold the rows of a unit, which their time is counted by."""
     if isinstance(config, LanguageSelfPlay):
         return sum(micro_batches_of_parts(config, lengths).values())
@@ -257,10 +257,12 @@ def _cut(episodes: int, batch: BatchConfig, lengths: Lengths) -> int:
     return math.ceil(_rows(episodes, batch, lengths) / batch.micro_batch_rows)
 
 
-def runs(config: Run, lengths: Lengths, workload: Workload, episodes: int | None = None) -> Runs:
+def runs(config: RunConfig, lengths: Lengths, workload: Workload, episodes: int | None = None) -> ProgramCalls:
     """Counts one unit of a stage; one seat per episode, no episode dropped; `episodes` are those of its `Stage`."""
     episodes = _episodes(config) if episodes is None else episodes
-    found = Runs("all games" if not workload.trains else "one iteration" if workload.plays else "one update", episodes)
+    found = ProgramCalls(
+        "all games" if not workload.trains else "one iteration" if workload.plays else "one update", episodes
+    )
     if workload.plays:
         waves, generated = episodes / workload.call_rows, lengths.episode * lengths.generated_share
         found = dataclasses.replace(

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.config import LanguageSelfPlay, Preference, RlRun, Run, Sft, SmallModel
+from dfc.config import LanguageSelfPlay, Preference, RlRunConfig, RunConfig, Sft, SmallModel
 from dfc.fit import analytic, traced
 from dfc.fit.compilation import DoesNotFitError, compile_program, quiet
 from dfc.fit.hardware import Topology, require_cudnn, topology_devices
 from dfc.fit.holdings import REWARD_MODEL, make_trainer
-from dfc.fit.iteration import Runs
+from dfc.fit.iteration import ProgramCalls
 from dfc.fit.report import ProgramReport
 from dfc.fit.workload import Workload
 from dfc.inference import decoding_mesh
@@ -177,7 +177,7 @@ def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
 
 
-def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -> Iterator[Program]:
+def of_stage(config: RunConfig, workload: Workload, topology: Topology, often: ProgramCalls) -> Iterator[Program]:
     """Yields the programs of a stage, the costly ones first.
 
     Args:
@@ -196,7 +196,7 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
     playing = mesh if workload.decoding is None else decoding_mesh.make(mesh, workload.decoding.sizes)
     workload = dataclasses.replace(workload, apart=hosts > 1 and tensor_devices_on_one_host(playing))
     weights = EngineWeights(weights_of(workload, mesh), None)
-    if isinstance(config, RlRun | Sft | Preference | LanguageSelfPlay):
+    if isinstance(config, RlRunConfig | Sft | Preference | LanguageSelfPlay):
         trainer = make_trainer(config, workload, mesh)
         shapes = shapes_of(trainer, workload, mesh)
         yield from _training(trainer, workload, shapes, often)
@@ -212,7 +212,7 @@ def of_stage(config: Run, workload: Workload, topology: Topology, often: Runs) -
         yield from _reward(config, workload, mesh, often)
 
 
-def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: Runs) -> Iterator[Program]:
+def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: ProgramCalls) -> Iterator[Program]:
     """Yields the program of a model of preferences; the cache and all else of the time of playing lies beside it."""
     for other in (one for one in workload.others if one.name == REWARD_MODEL):
         rows, own = sharding.batch_sharding(mesh), config.reward.preference
@@ -231,7 +231,9 @@ def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
     return EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
 
 
-def _small_model(config: SmallModel, workload: Workload, params: Tree, mesh: Mesh, often: Runs) -> Iterator[Program]:
+def _small_model(
+    config: SmallModel, workload: Workload, params: Tree, mesh: Mesh, often: ProgramCalls
+) -> Iterator[Program]:
     optimizer = make_optimizer(config.optimizer, config.steps)
     gradient, apply = imitation.make_programs(workload.model, optimizer)
     rows, place = (config.batch.micro_batch_rows, config.batch.row_length), NamedSharding(mesh, _spec())
@@ -250,7 +252,7 @@ def _small_model(config: SmallModel, workload: Workload, params: Tree, mesh: Mes
     yield Program("optimizer step", apply, (params, state, params, shape(())), "optimizer step", holds, often.updates)
 
 
-def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Runs) -> Iterator[Program]:
+def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: ProgramCalls) -> Iterator[Program]:
     programs, lora, updates = trainer.programs, workload.lora, workload.updates
     base_params = None if lora is None else shapes.frozen_params
     kept = "reference policy, stacked" if lora is None else "frozen weights, stacked"
@@ -359,7 +361,9 @@ def _steps(
         yield Program(f"{phase} in place", programs[f"{kind}_in_place"], apply, phase, holds, rest, donated=apply[:2])
 
 
-def _moving(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> tuple[Program, EngineWeights]:
+def _moving(
+    workload: Workload, weights: EngineWeights, mesh: Mesh, often: ProgramCalls
+) -> tuple[Program, EngineWeights]:
     """Returns the program that moves a layer's weights to the split that plays, and all of them as they lie then."""
     resident = ResidentWeights(workload.model, mesh)
     places = resident.places(weights)
@@ -372,7 +376,7 @@ def _moving(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs)
     return program, _placed(weights, places)
 
 
-def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Runs) -> Iterator[Program]:
+def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: ProgramCalls) -> Iterator[Program]:
     """Yields the engine's programs at their costliest: the most rows, the longest cache, no constraints.
 
     Other policies reply from the same cache by programs of the same kind (with adapters the same less the adapters).

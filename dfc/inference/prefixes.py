@@ -89,7 +89,7 @@ def shared(
         readers = {other: in_common(mine.token_ids, one.token_ids) for other, one in _longest(coming, family, mine)}
         if readers:
             reader = max(readers, key=lambda other: readers[other])
-            if _worth_waiting(mine, states[reader], best.tokens, ahead.get(reader, 0)):
+            if _pays_to_wait(mine, states[reader], best.tokens, ahead.get(reader, 0)):
                 waiting[slot] = reader
                 continue
         if best.tokens >= (1 if best.source == slot else LEAST):  # what lies in its own slot is there for nothing
@@ -109,7 +109,7 @@ def _best(slot: int, mine: SlotState, others: Iterable[tuple[int, SlotState | No
     return best
 
 
-def _worth_waiting(mine: SlotState, reading: SlotState, tokens: int, ahead: int) -> bool:
+def _pays_to_wait(mine: SlotState, reading: SlotState, tokens: int, ahead: int) -> bool:
     """Whether more than so many tokens will be there soon; `ahead` of them the reader does not have to read."""
     common = min(in_common(mine.token_ids, reading.token_ids), mine.most_shared)
     more = common - tokens

@@ -19,8 +19,8 @@ from dfc.config import (
     Evaluate,
     EvaluateTasks,
     ModelConfig,
-    PlayersRun,
-    RlRun,
+    PlayersRunConfig,
+    RlRunConfig,
     hub_names,
     shipped,
 )
@@ -30,7 +30,8 @@ from dfc.games.scripted import STRENGTHS
 SCRIPT = "script"
 BUNDLED = "tiny_player"
 EXAMPLE = "http://127.0.0.1:8000/v1#my-model"
-# The names of players that a configuration gives a seat and no name: in records, costs and `PlayersRun.endpoints`.
+# The names of players that a configuration gives a seat and no name: in records, costs and
+# `PlayersRunConfig.endpoints`.
 OPPONENT, SIMULATORS, DEMONSTRATOR = "opponent", "simulators", "demonstrator"
 Kind = Literal["scripted", "endpoint", "model"]
 
@@ -38,7 +39,7 @@ _NAMED = re.compile(r"(?P<name>[\w.+-]+)=(?P<who>.*)", re.DOTALL)
 # A host with a port, a path or a model after it, and no http:// before it.
 _BARE_ADDRESS = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/[^\s#]*)?#.*|(localhost|[\w.-]+):\d+(/\S*)?")
 # Recipes whose checkpoints hold a policy that can be played.
-_PLAYABLE = tuple(name for name, kind in RECIPES.items() if issubclass(kind, RlRun))
+_PLAYABLE = tuple(name for name, kind in RECIPES.items() if issubclass(kind, RlRunConfig))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,12 +143,12 @@ def policies(config: Evaluate | EvaluateTasks) -> list[PlayerSpec]:
     return [parse(text) for text in config.policies]
 
 
-def simulators(config: PlayersRun) -> PlayerSpec | None:
+def simulators(config: PlayersRunConfig) -> PlayerSpec | None:
     """Returns who plays the simulators of a run; None: the games' scripts, or the run's own model."""
     return None if config.simulators in (SCRIPT, "initial") else parse(config.simulators, SIMULATORS)
 
 
-def endpoint_config(config: PlayersRun, name: str) -> EndpointConfig:
+def endpoint_config(config: PlayersRunConfig, name: str) -> EndpointConfig:
     """Returns how a run asks the endpoint of this name."""
     return config.endpoints.get(name, EndpointConfig())
 

@@ -34,17 +34,17 @@ def _ask(player: Remote, chat: list[ChatMessage]) -> str:
     return player.ask(chat).result()
 
 
-def ask_until_stop(look: Callable[[], None]) -> AskRemote:
+def ask_until_stop(check_stop: Callable[[], None]) -> AskRemote:
     """Returns how remote players are asked where a stop does not wait for their replies.
 
     Args:
-      look: called at least once a second; what it raises ends the wait (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called at least once a second; what it raises ends the wait (`dfc.runs.stop_signals.Stop.check_stop`).
     """
 
     def ask(player: Remote, chat: list[ChatMessage]) -> str:
         call = player.ask(chat)
         while not call.done():
-            look()
+            check_stop()
             concurrent.futures.wait([call], _LONGEST_WAIT)
         return call.result()
 

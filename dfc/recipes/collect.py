@@ -56,12 +56,12 @@ def run(config: Collect | Branch, folder: RunFolder, stop: Stop) -> None:
     with contextlib.ExitStack() as stack:
         players: Demonstrations | RolloutWorkers
         if isinstance(config, Collect) and config.demonstrator:
-            players = stack.enter_context(Demonstrations(playing(config), stop.look))
+            players = stack.enter_context(Demonstrations(playing(config), stop.check_stop))
             play: PlayGames = players.play
         else:
             print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
             players = stack.enter_context(
-                contextlib.closing(RolloutWorkers(playing(config), stop.look, sampling=config.sampling))
+                contextlib.closing(RolloutWorkers(playing(config), stop.check_stop, sampling=config.sampling))
             )
             players_on_record.refuse_others(folder, players.seat(config.opponent))
             weights = PolicyWeights(players.initial_params)

@@ -49,7 +49,7 @@ def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
     steps = config.steps
     arms = task_groups(config.games, config, config.arms, config.join_groups)
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
-    workers = RolloutWorkers(playing(config), stop.look, sampling=config.sampling)
+    workers = RolloutWorkers(playing(config), stop.check_stop, sampling=config.sampling)
     with contextlib.closing(workers):
         folder.note_device(workers.device)
         provenance = collection.make_provenance(config, workers.source)

@@ -42,7 +42,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
 from dfc.training import measurements, rl
-from dfc.training.rl_run import Run, State
+from dfc.training.rl_run import State, TrainingRun
 from dfc.training.trainer import LossFunction
 
 Kind = Literal["divide", "conquer", "single", "imitate"]
@@ -90,7 +90,9 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
         watched.show_finished(folder)
         return
     how = learning(config)
-    with contextlib.closing(Run.open(config, folder, stop, how.loss, reads_reference=how.reads_reference)) as run_:
+    with contextlib.closing(
+        TrainingRun.open(config, folder, stop, how.loss, reads_reference=how.reads_reference)
+    ) as run_:
         state = run_.restore()
         if state is None:
             state = run_.begin()
@@ -201,7 +203,7 @@ def games_between(stages: Sequence[Stage], settings: DivideFuseConquer) -> int:
 # ---- divide --------------------------------------------------------------------------------------------------------
 
 
-def _divide(run_: Run, settings: GroupingConfig) -> list[Group]:
+def _divide(run_: TrainingRun, settings: GroupingConfig) -> list[Group]:
     """Plays the base model on every game and groups them; writes groups.json and the base rows."""
     config, folder, workers = run_.config, run_.folder, run_.workers
     print(f"base: {settings.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
@@ -240,7 +242,7 @@ def _close_stage(stages: list[Stage], state: State, groups: list[Group]) -> None
         state.best = state.policies.pop(groups[0].name)
 
 
-def _begin(run_: Run, config: DivideFuseConquer, stage: Stage, state: State) -> None:
+def _begin(run_: TrainingRun, config: DivideFuseConquer, stage: Stage, state: State) -> None:
     """Sets the policy a stage starts from and measures it."""
     rates = None
     if stage.fuses:
@@ -254,7 +256,7 @@ def _begin(run_: Run, config: DivideFuseConquer, stage: Stage, state: State) -> 
     rl.begin(run_, state, stage.name, stage.games, rates)
 
 
-def _fused(run_: Run, settings: FusionConfig, state: State, stage: Stage) -> Params:
+def _fused(run_: TrainingRun, settings: FusionConfig, state: State, stage: Stage) -> Params:
     """Returns the policies of a stage's groups as one, the policy so far among them unless all are fused at once."""
     policies = [state.policies[name] for name in stage.fuses]
     weights = [1.0] * len(policies) if settings.at_once else [1 - settings.weight, settings.weight]

@@ -82,7 +82,7 @@ def _play(
 
     def play(episode_specs: list[EpisodeSpec]) -> Played:
         before = contestants.generated_tokens()
-        played = contestants.play(meeting, episode_specs, stop.look)
+        played = contestants.play(meeting, episode_specs, stop.check_stop)
         tokens = {name: count - before.get(name, 0.0) for name, count in contestants.generated_tokens().items()}
         return Played([_record(meeting, spec, episode) for spec, episode in played], tokens)
 

@@ -213,10 +213,10 @@ def _answer(
     missing = [spec for spec in specs if store.missing(asked[spec.name])]
     if not missing:
         return done
-    with _Scorers(config, files.questions, stop.look) as scorers:
+    with _Scorers(config, files.questions, stop.check_stop) as scorers:
         queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
         queries["pairwise.instructions"] = [one.text for one in files.instructions]
-        policy = AnsweringPolicy(config, queries, folder.note_device, stop.look)
+        policy = AnsweringPolicy(config, queries, folder.note_device, stop.check_stop)
         for spec in missing:
             policy.load(spec)
             done = store.play(
@@ -274,8 +274,8 @@ def _compare(
     """Asks the judge about the pairs that have no verdict yet."""
     before = folder.records("episodes") if folder.writes else []
     # Several processes would have to look equally often, and one of them waits for the judge.
-    look = stop.look if jax.process_count() == 1 else lambda: None
-    asked = Comparisons(config, files.instructions, _texts(config, before, files), before, look)
+    check_stop = stop.check_stop if jax.process_count() == 1 else lambda: None
+    asked = Comparisons(config, files.instructions, _texts(config, before, files), before, check_stop)
     with contextlib.closing(asked):
         for name, wanted in pairs.items():
             if store.missing(wanted):
@@ -360,7 +360,7 @@ class _Scorers:
     """
 
     def __init__(
-        self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], look: Callable[[], None]
+        self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], check_stop: Callable[[], None]
     ) -> None:
         known: dict[str, str | ProgramTests] = {}
         problems = [
@@ -371,7 +371,7 @@ class _Scorers:
         ]
         if problems:
             raise ConfigError(problems)
-        self._references = References(known, config.checking, look)
+        self._references = References(known, config.checking, check_stop)
 
     def __enter__(self) -> Self:
         return self

@@ -204,13 +204,17 @@ class _Players:
         return records, sum(episode.generated_tokens for episode in episodes)
 
     def _play_scripted(self, spec: PlayerSpec, episode_spec: EpisodeSpec) -> Episode:
-        self._stop.look()
+        self._stop.check_stop()
         own, name = factory.player(spec), self._opponent(spec.name)
         seats = registry.make(episode_spec.game, **episode_spec.options).seats
         other = own if name == spec.name else self._outside(player_specs.parse(self._config.opponent, OPPONENT))
         seated = [own if seat == episode_spec.seat else other for seat in range(seats)]
         return play_episode(
-            episode_spec, seated, self._config.rollout, opponent=name if seats > 1 else "none", look=self._stop.look
+            episode_spec,
+            seated,
+            self._config.rollout,
+            opponent=name if seats > 1 else "none",
+            check_stop=self._stop.check_stop,
         )
 
     def _outside(self, spec: PlayerSpec) -> Player | Remote:
@@ -228,7 +232,7 @@ class _Players:
         if self._workers is None:
             # The filters are on from the beginning: hosts with games of their own all run the same programs.
             filters = SamplingConfig(**dataclasses.asdict(self._config.filters))
-            self._workers = RolloutWorkers(self._config, self._stop.look, sampling=filters)
+            self._workers = RolloutWorkers(self._config, self._stop.check_stop, sampling=filters)
             self._folder.note_device(self._workers.device)
         sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
         policy = self._policy(spec, self._workers)

@@ -19,7 +19,7 @@ from dfc.report import watched
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import measurements, rl
-from dfc.training.rl_run import Run
+from dfc.training.rl_run import TrainingRun
 
 STAGE = "all games"
 
@@ -42,7 +42,7 @@ def learn(learning: rl.Learning, config: Grpo, folder: RunFolder, stop: Stop) ->
         watched.show_finished(folder)
         return
     with contextlib.closing(
-        Run.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
+        TrainingRun.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
     ) as run_:
         state, games = run_.restore(), list(config.games)
         if state is None:

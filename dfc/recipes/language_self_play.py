@@ -42,7 +42,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.scorer import Scorer, ScoringError
 from dfc.self_play import hygiene, penalty, prompts, query_files, self_reward
-from dfc.self_play.roles import earned
+from dfc.self_play.roles import role_advantages
 from dfc.training import self_play as learning
 from dfc.training.self_play_records import (
     PhaseClock,
@@ -53,7 +53,7 @@ from dfc.training.self_play_records import (
     iteration_record,
     seconds_line,
 )
-from dfc.training.self_play_run import Play, State
+from dfc.training.self_play_run import SelfPlayRun, State
 from dfc.training.trainer import gone
 
 
@@ -63,12 +63,14 @@ def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
         watched.show_finished(folder, self_play_page.lines)
         return
     known = KnownQueries.read(config)
-    with make_reward(config, known.references, stop.look) as reward:  # before the policy: what is missing shows at once
+    with make_reward(
+        config, known.references, stop.check_stop
+    ) as reward:  # before the policy: what is missing shows at once
         _train(config, folder, stop, known, reward)
 
 
 def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: KnownQueries, reward: Scorer) -> None:
-    play = Play.open(config, folder, stop, learning.make_losses(config), reward)
+    play = SelfPlayRun.open(config, folder, stop, learning.make_losses(config), reward)
     play.data, play.probes = known.queries, known.probes
     _refuse_long(play)
     state = play.restore()
@@ -98,7 +100,7 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
 # ---- what it begins with ---------------------------------------------------------------------------------------------
 
 
-def _refuse_long(play: Play) -> None:
+def _refuse_long(play: SelfPlayRun) -> None:
     """Raises a `ConfigError` if a prompt of the Challenger's or the judge's, or a given query, leaves no room."""
     config, roles, own = play.config, play.roles, play.config.rollout
     if config.method != "data":
@@ -128,7 +130,7 @@ def _refuse_long(play: Play) -> None:
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
-def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
+def _queries(play: SelfPlayRun, iteration: int, memory: hygiene.Memory) -> Queries:
     """Returns N queries of the Challenger, or of the file; the memory is changed."""
     config, roles = play.config, play.roles
     if config.method == "data":
@@ -165,7 +167,7 @@ def _queries(play: Play, iteration: int, memory: hygiene.Memory) -> Queries:
 # ---- answers, rewards ------------------------------------------------------------------------------------------------
 
 
-def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarray) -> list[list[Reply]]:
+def _answers(play: SelfPlayRun, queries: Sequence[str], iteration: int, asked: np.ndarray) -> list[list[Reply]]:
     """Returns G answers to each query that is asked, in the queries' order; none to the others."""
     config, roles = play.config, play.roles
     places = np.flatnonzero(asked).tolist()
@@ -180,7 +182,7 @@ def _answers(play: Play, queries: Sequence[str], iteration: int, asked: np.ndarr
 
 
 def _rewards(
-    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]], iteration: int
+    play: SelfPlayRun, queries: Sequence[str], answers: Sequence[Sequence[Reply]], iteration: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
     """Returns R and which answers were scored, both [N, G], and what else is to be seen of R."""
     config = play.config
@@ -207,7 +209,7 @@ def _refuse_graded(config: LanguageSelfPlay, rewards: np.ndarray) -> None:
 
 
 def _marks(
-    play: Play, queries: Sequence[str], answers: Sequence[Sequence[Reply]], scored: np.ndarray, iteration: int
+    play: SelfPlayRun, queries: Sequence[str], answers: Sequence[Sequence[Reply]], scored: np.ndarray, iteration: int
 ) -> tuple[np.ndarray, np.ndarray, self_reward.Judged]:
     """Returns R_Q and which answers have a mark, both [N, G], and what the judge said of those that were scored."""
     config, roles, own = play.config, play.roles, play.config.rollout
@@ -236,7 +238,7 @@ def _marks(
 # ---- one iteration ---------------------------------------------------------------------------------------------------
 
 
-def _iterated(play: Play, state: State) -> IterationRecord:
+def _iterated(play: SelfPlayRun, state: State) -> IterationRecord:
     """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
     before = play.folder.sizes()
     try:
@@ -252,7 +254,7 @@ def _iterated(play: Play, state: State) -> IterationRecord:
     raise play.diverged(state, why)  # here, where the error holds the refused weights no more
 
 
-def _iterate(play: Play, state: State) -> IterationRecord:
+def _iterate(play: SelfPlayRun, state: State) -> IterationRecord:
     """Runs one iteration of Algorithm 1; the state is changed at its end only."""
     config, clock = play.config, PhaseClock()
     memory = hygiene.Memory(state.memory.state())
@@ -264,7 +266,7 @@ def _iterate(play: Play, state: State) -> IterationRecord:
         play.roles.leave(play.initial_params)
     weight = config.self_reward.weight if config.judges else 0.0
     scored = state.scored.with_(found.rewards[found.scored])
-    worth = earned(
+    advantages = role_advantages(
         found.rewards,
         found.marks,
         found.mask,
@@ -274,11 +276,11 @@ def _iterate(play: Play, state: State) -> IterationRecord:
         unsolved_queries=config.challenger.unsolved_queries,
         margin=penalty.margin(config.reward.weights, scored, weight),
     )
-    play.folder.append("episodes", episode_records(play, state.iteration, found, worth))
+    play.folder.append("episodes", episode_records(play, state.iteration, found, advantages))
 
     # One step for both losses (lines 6 and 7).
-    parts = learning.parts(config, found.said, found.told, worth, play.trainer.halves)
-    parts = learning.with_reference(play.trainer, play.reference_params, parts, play.stop.look)
+    parts = learning.parts(config, found.said, found.told, advantages, play.trainer.halves)
+    parts = learning.with_reference(play.trainer, play.reference_params, parts, play.stop.check_stop)
     clock.done("reference")
     metrics = {"updates": float(bool(parts))}
     if parts:
@@ -289,16 +291,16 @@ def _iterate(play: Play, state: State) -> IterationRecord:
             parts,
             base_params=play.base_params,
             donate=state.params is not play.initial_params,  # trained as they are, these are the reference, too
-            look=play.stop.look,
+            check_stop=play.stop.check_stop,
         )
         metrics |= made
         state.updated = True
     clock.done("update")
     state.memory, state.scored, state.iteration = memory, scored, state.iteration + 1
-    return iteration_record(play, state, metrics | figures(play, state, found, worth), found, clock)
+    return iteration_record(play, state, metrics | figures(play, state, found, advantages), found, clock)
 
 
-def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock) -> Sampled:
+def _sample(play: SelfPlayRun, state: State, memory: hygiene.Memory, clock: PhaseClock) -> Sampled:
     """Returns queries, answers (lines 3 and 4) and rewards (line 5) of an iteration; the memory is changed."""
     config, iteration = play.config, state.iteration
     queries = _queries(play, iteration, memory)
@@ -324,7 +326,7 @@ def _sample(play: Play, state: State, memory: hygiene.Memory, clock: PhaseClock)
     return found
 
 
-def _probe(play: Play, iteration: int) -> dict[str, float]:
+def _probe(play: SelfPlayRun, iteration: int) -> dict[str, float]:
     """Returns the mean reward of the fixed queries, where it is time to measure it."""
     if not play.probes or iteration % play.config.watch.every:
         return {}

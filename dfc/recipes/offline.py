@@ -79,7 +79,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
     folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    stop.look()
+    stop.check_stop()
     trainer = make_trainer(config, model, mesh, shortest=data.shortest, updates=data.update_rows.updates)
     params = trainer.initial_params(weights, config.seed)
     trainer.bound_growth(params)
@@ -195,7 +195,7 @@ def _read(config: Config, source: Location, stop: Stop) -> _Data:
 
     places = [config.data, *config.data_shares, *filter(None, [config.held_out.data])]
     read_files = multihost.on_all_hosts(lambda: [read(place) for place in places])
-    stop.look()
+    stop.check_stop()
     files = read_files[: 1 + len(config.data_shares)]
     held_out = read_files[-1] if config.held_out.data else None
     found = _Data(files, joined(files), _update_rows(config, files), held_out)
@@ -250,7 +250,8 @@ def _reference(
 ) -> ReferenceLogprobs:
     def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
         return [
-            multihost.to_host(x) for x in trainer.logprobs(params, batches, base_params=base_params, look=stop.look)
+            multihost.to_host(x)
+            for x in trainer.logprobs(params, batches, base_params=base_params, check_stop=stop.check_stop)
         ]
 
     name = ""
@@ -307,7 +308,7 @@ def _train(
         if held_out is not None and held_out.due(done):
             begun = time.perf_counter()
             try:
-                checked = held_out.check(done, params, base_params, stop.look)
+                checked = held_out.check(done, params, base_params, stop.check_stop)
             except Interrupted:
                 if not again:
                     saved.save(done, params, state, unchecked=record)
@@ -443,7 +444,7 @@ def _update(
         base_params=base_params,
         dropout_seed=_dropout_seed(config, number) if dropout else None,
         donate=True,
-        look=stop.look,
+        check_stop=stop.check_stop,
     )
 
 

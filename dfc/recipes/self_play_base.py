@@ -182,7 +182,7 @@ def evaluate(config: SelfPlayBase, policy: Path, stop: Stop) -> dict[str, Any]:
     longest = max(config.max_query_length, config.max_answer_length, config.max_judgement_length)
     rollout = RolloutConfig(slots=_SLOTS, max_length=config.batch.row_length, max_reply_length=longest, decode_steps=8)
     engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)
-    roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.look)
+    roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
     roles.seat(PolicyWeights(params), PolicyWeights(params))
     count = config.evaluation_queries
     answered = family_answers.answer(

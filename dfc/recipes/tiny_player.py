@@ -19,7 +19,7 @@ from typing import Any
 
 import grain
 
-from dfc.config import GameOptions, ModelConfig, PlayingRun, RolloutConfig, TinyPlayer
+from dfc.config import GameOptions, ModelConfig, PlayingRunConfig, RolloutConfig, TinyPlayer
 from dfc.errors import DivergenceError
 from dfc.evaluation import matches
 from dfc.files import write_json
@@ -62,7 +62,7 @@ def run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
 def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
 
     # ---- transcripts and tokenizer (cheap and seeded: made again after a stop) ------------------------------------
-    data = make_transcripts(config, stop.look)
+    data = make_transcripts(config, stop.check_stop)
     built = folder.path / "tokenizer"
     if not (built / "tokenizer.json").exists():
         messages = transcripts.texts(iter(data))
@@ -84,7 +84,7 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
 
     # ---- save, load back, play --------------------------------------------------------------------------------------
     huggingface.save(folder.policy, model, params, copy_from=built)
-    rows = evaluate(config, folder.policy, stop.look)
+    rows = evaluate(config, folder.policy, stop.check_stop)
     folder.append("evaluations", rows)
     folder.flush()
     write_json(folder.path / "evaluation.json", rows)
@@ -93,12 +93,12 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
     shutil.rmtree(built)
 
 
-def make_transcripts(config: TinyPlayer, look: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
+def make_transcripts(config: TinyPlayer, check_stop: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
     """Returns transcripts of every configured game, and fewer of every variant and of novices' games.
 
     Args:
       config: of the run.
-      look: called for every game; what it raises ends the making (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called for every game; what it raises ends the making (`dfc.runs.stop_signals.Stop.check_stop`).
     """
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
@@ -116,7 +116,7 @@ def make_transcripts(config: TinyPlayer, look: Callable[[], None] = lambda: None
             if count
             else turns * 7 < config.tokens_per_game * quarters // 4  # about 7 tokens are a turn
         ):
-            look()
+            check_stop()
             seed = derive_seed("tiny player", config.seed, game, sorted(options.items()), index)
             own, task = shown[index % len(shown)]
             new = transcripts.mixed_skill(game, own, seed, skill=skill, illegal_share=config.illegal_share, task=task)
@@ -163,21 +163,21 @@ class SoftBatches:
         return self._packer.pack(chosen, self._config.batch.row_length, self._config.batch.micro_batch_rows)
 
 
-def playing(config: TinyPlayer, policy: Path) -> PlayingRun:
+def playing(config: TinyPlayer, policy: Path) -> PlayingRunConfig:
     """Returns the configuration that plays what was made, in a folder."""
     rollout = RolloutConfig(**vars(config.rollout))
-    return PlayingRun(games=config.games, rollout=rollout, model=ModelConfig(path=str(policy)))
+    return PlayingRunConfig(games=config.games, rollout=rollout, model=ModelConfig(path=str(policy)))
 
 
-def evaluate(config: TinyPlayer, policy: Path, look: Callable[[], None]) -> list[dict[str, Any]]:
+def evaluate(config: TinyPlayer, policy: Path, check_stop: Callable[[], None]) -> list[dict[str, Any]]:
     """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl.
 
     Args:
       config: of the run.
       policy: the folder with what it has made.
-      look: called between two calls of the engine; what it raises ends the games.
+      check_stop: called between two calls of the engine; what it raises ends the games.
     """
-    workers = RolloutWorkers(playing(config, policy), look, sampling=config.sampling)
+    workers = RolloutWorkers(playing(config, policy), check_stop, sampling=config.sampling)
     games = config.games
     specs: list[EpisodeSpec] = []
     for game, options in games.items():

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from dfc.report.reader import Json, RunData, game_metrics
+from dfc.report.reader import Json, RunRecords, game_metrics
 from dfc.report.warnings import RunWarning
 
 PANEL = {"width": 300, "height": 140, "left": 38, "right": 6, "top": 8, "bottom": 20}
@@ -17,7 +17,7 @@ _GAME_METRICS = ("win_rate", "format_rate", "response_length", "steps", "seeds")
 Point = tuple[float, int, object, float]  # step, number of the stage, iteration, value
 
 
-def curves(run: RunData, warnings: Sequence[RunWarning]) -> list[Json]:
+def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
     """Returns one chart per metric, in each one panel per game; then one chart with the metrics of the whole run.
 
     Each has a `title`, its `panels` and whether one of them is `warned`.
@@ -113,7 +113,7 @@ _SELF_PLAY_TITLES = {
 }
 
 
-def _of_self_play(run: RunData, drawing: "_Drawing") -> list[Json]:
+def _of_self_play(run: RunRecords, drawing: "_Drawing") -> list[Json]:
     left = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
     charts = []
     for title, beginnings in _SELF_PLAY.items():
@@ -141,7 +141,7 @@ def _chart(title: str, panels: list[Json | None]) -> Json:
 class _Drawing:
     """What all panels share: the horizontal axis and what is marked."""
 
-    run: RunData
+    run: RunRecords
     stages: dict[str, int]
     x: Callable[[float], float]
     marks: list[Json]
@@ -190,7 +190,7 @@ class _Drawing:
         }
 
 
-def _drawing(run: RunData, warnings: Sequence[RunWarning]) -> _Drawing:
+def _drawing(run: RunRecords, warnings: Sequence[RunWarning]) -> _Drawing:
     number = {stage: n for n, stage in enumerate(run.stages)}
     x = _steps(run)
     marks = [
@@ -207,7 +207,7 @@ def _drawing(run: RunData, warnings: Sequence[RunWarning]) -> _Drawing:
     return _Drawing(run, number, x, marks, warned)
 
 
-def bands(run: RunData) -> list[Json]:
+def bands(run: RunRecords) -> list[Json]:
     """Returns where each stage lies in a panel, the same in all: kind, number, left end and width."""
     x, number, found = _steps(run), {stage: n for n, stage in enumerate(run.stages, 1)}, []
     for stage, lines in itertools.groupby(run.metrics, key=lambda line: str(line["stage"])):
@@ -217,7 +217,7 @@ def bands(run: RunData) -> list[Json]:
     return found
 
 
-def _steps(run: RunData) -> Callable[[float], float]:
+def _steps(run: RunRecords) -> Callable[[float], float]:
     steps = [float(line["step"]) for line in run.metrics] or [0.0]
     return _scale(min(steps) - 0.5, max(steps) + 0.5, PANEL["left"], PANEL["width"] - PANEL["right"])
 

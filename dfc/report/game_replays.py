@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from dfc.games.replay import ReplayError, replay
 from dfc.report.page import embedded
-from dfc.report.reader import Json, RunData, policy_outcome
+from dfc.report.reader import Json, RunRecords, policy_outcome
 from dfc.report.tables import text
 
 GAME_BYTES = 1_000_000  # of shown games, text and markup together
@@ -33,7 +33,7 @@ class ShownGames:
         self._most = most_bytes
         self._known: dict[int, Json] = {}  # by line of episodes.jsonl; texts still in full
 
-    def embedded(self, run: RunData) -> Markup:
+    def embedded(self, run: RunRecords) -> Markup:
         """Returns the games as data for the page's script; texts that recur are stored once."""
         texts: dict[str, int] = {}
         games: list[Json] = []

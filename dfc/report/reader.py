@@ -26,7 +26,7 @@ _EPISODE = ("game", "stage", "replies", "outcomes")
 
 
 @dataclasses.dataclass
-class RunData:
+class RunRecords:
     """What was found in a run folder.
 
     Attributes:
@@ -100,14 +100,14 @@ class RunReader:
             raise RunFolderError(f"{self._folder} is no folder; expected a run folder such as runs/quickstart")
         self._forget()
 
-    def update(self) -> RunData:
+    def update(self) -> RunRecords:
         """Returns what the folder holds by now; reads only what came since the last call.
 
         A file of lines that became shorter, as when a run goes back to its checkpoint, makes everything be read again.
         """
         if any(stream.was_cut for stream in self._streams):
             self._forget()
-        run = RunData(self._folder)
+        run = RunRecords(self._folder)
         run.config, run.versions, run.groups, collection, choices = (
             _read_json(self._folder / f"{name}.json", run.problems)
             for name in ("config", "versions", "groups", "collection", "choices")
@@ -137,7 +137,7 @@ class RunReader:
         self._sample, self._queries = _Sample(), _QuerySample()
 
 
-def read(folder: Path) -> RunData:
+def read(folder: Path) -> RunRecords:
     """Returns what a run folder holds; what cannot be read is named in `problems`.
 
     Raises:

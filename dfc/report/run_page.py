@@ -23,13 +23,13 @@ from dfc.report import page, self_play_page, warnings
 from dfc.report.curves import PANEL, bands, curves
 from dfc.report.game_replays import ShownGames
 from dfc.report.page import Section, empty, note
-from dfc.report.reader import Json, RunData, game_metrics, read
+from dfc.report.reader import Json, RunRecords, game_metrics, read
 from dfc.report.summary import Compared, comparisons, verdict
 from dfc.report.tables import NOTHING, Table, duration, measured, number, text
 from dfc.report.warnings import RunWarning
 from dfc.runs.run_folder import STREAMS
 
-__all__ = ["RunData", "StageScores", "Status", "build", "read", "stage_scores", "write"]
+__all__ = ["RunRecords", "StageScores", "Status", "build", "read", "stage_scores", "write"]
 
 _OF_A_RUN = ("versions.json", *(f"{stream}.jsonl" for stream in STREAMS))  # any of these, or a recipe in config.json
 _OWN_PAGE = ("evaluate", "evaluate_answers", "evaluate_tasks")  # recipes whose report this one would replace
@@ -89,7 +89,7 @@ def build(folder: Path) -> Path:
 
 
 def write(
-    run: RunData, status: Status, games: ShownGames | None = None, found: Sequence[RunWarning] | None = None
+    run: RunRecords, status: Status, games: ShownGames | None = None, found: Sequence[RunWarning] | None = None
 ) -> Path:
     """Writes the page of what was found in a run folder into that folder and returns its path.
 
@@ -158,7 +158,7 @@ def _fragments() -> Any:  # noqa: ANN401 - macros by name
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def _collection(run: RunData) -> dict[str, Json]:
+def _collection(run: RunRecords) -> dict[str, Json]:
     """What a collection has of every game so far."""
     found: dict[str, Json] = dict((run.collection or {}).get("games", {}))
     if not found:  # every line has the figures of all before it
@@ -167,7 +167,7 @@ def _collection(run: RunData) -> dict[str, Json]:
     return {game: row | {"trajectories": int(row.get("trajectories", 0))} for game, row in found.items()}
 
 
-def _collected(run: RunData) -> list[str | Table]:
+def _collected(run: RunRecords) -> list[str | Table]:
     rows = []
     for game, row in _collection(run).items():
         success, turns = row.get("success_rate"), row.get("turns_played")
@@ -181,7 +181,7 @@ def _collected(run: RunData) -> list[str | Table]:
     return [Table("Trajectories by game", header, tuple(rows), (said,))]
 
 
-def _results(run: RunData, compared: Sequence[Compared]) -> list[str | Table]:
+def _results(run: RunRecords, compared: Sequence[Compared]) -> list[str | Table]:
     parts: list[str | Table] = [_comparison(each) for each in compared]
     if parts:
         key = _fragments().key_of_colours()
@@ -205,7 +205,7 @@ def _comparison(compared: Compared) -> Table:
     return Table(_TITLES[compared.opponent], header, rows, foot=foot)
 
 
-def _matches(run: RunData) -> list[Markup]:
+def _matches(run: RunRecords) -> list[Markup]:
     """Every match of the run by stage, the end of the run first."""
     order = {game: number_ for number_, game in enumerate(run.games)}
     played = sorted(
@@ -258,7 +258,7 @@ class StageScores(NamedTuple):
     means: dict[bool, list[float | None]]
 
 
-def stage_scores(run: RunData) -> StageScores:
+def stage_scores(run: RunRecords) -> StageScores:
     """Returns the counts of every game after every stage; a score and a share have no mean in common."""
     cells: dict[tuple[str, str], Record] = collections.defaultdict(Record)
     alone = {row["game"] for row, _ in run.evaluations if row["opponent"] == "none"}
@@ -279,7 +279,7 @@ def stage_scores(run: RunData) -> StageScores:
     return StageScores(stages, alone, dict(cells), means)
 
 
-def _stage_table(run: RunData) -> Table | None:
+def _stage_table(run: RunRecords) -> Table | None:
     make, found = _fragments(), stage_scores(run)
     groups = {group["name"]: set(group["games"]) for group in (run.groups or {}).get("groups", [])}
     # ``conquer g1+g2`` trains the groups g1 and g2.
@@ -301,7 +301,7 @@ def _stage_table(run: RunData) -> Table | None:
     return Table("Score after each stage", ("Game", *found.stages), rows, (said,), foot, "heats") if rows else None
 
 
-def _stage_rows(run: RunData) -> list[Json]:
+def _stage_rows(run: RunRecords) -> list[Json]:
     """One row per stage: kind, iterations, accepted and rejected updates, first and last win rate, time."""
     rows = []
     for place, name in enumerate(run.stages, 1):
@@ -313,7 +313,7 @@ def _stage_rows(run: RunData) -> list[Json]:
     return rows
 
 
-def _stages(run: RunData, *, method: bool) -> list[str | Table]:
+def _stages(run: RunRecords, *, method: bool) -> list[str | Table]:
     make = _fragments()
     parts: list[str | Table] = []
     if run.groups is not None:
@@ -347,7 +347,7 @@ def _stages(run: RunData, *, method: bool) -> list[str | Table]:
 # ---- curves, games ---------------------------------------------------------------------------------------------------
 
 
-def _curves(run: RunData, found: Sequence[RunWarning]) -> list[str | Table]:
+def _curves(run: RunRecords, found: Sequence[RunWarning]) -> list[str | Table]:
     drawn = curves(run, found)
     if not drawn:
         return [empty("No iteration has been recorded yet (no metrics.jsonl).")]
@@ -359,7 +359,7 @@ def _curves(run: RunData, found: Sequence[RunWarning]) -> list[str | Table]:
     return [_fragments().charts(drawn, _stage_rows(run), bands(run), PANEL), note(said)]
 
 
-def _games(run: RunData, games: ShownGames) -> list[str | Table]:
+def _games(run: RunRecords, games: ShownGames) -> list[str | Table]:
     if not run.episodes:
         return [empty("No games have been recorded yet (no episodes.jsonl).")]
     said = (
@@ -373,11 +373,11 @@ def _games(run: RunData, games: ShownGames) -> list[str | Table]:
 # ---- what was run ----------------------------------------------------------------------------------------------------
 
 
-def _starts(run: RunData) -> list[Json]:
+def _starts(run: RunRecords) -> list[Json]:
     return [_flat(start) for start in (run.versions or {}).get("starts", [])]
 
 
-def _setup(run: RunData) -> list[str | Table]:
+def _setup(run: RunRecords) -> list[str | Table]:
     starts = _starts(run)
     parts = _configuration(run.config)
     if not starts:

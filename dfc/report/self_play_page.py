@@ -16,7 +16,7 @@ from dfc.errors import cut
 from dfc.games.printable import printable
 from dfc.report import page
 from dfc.report.page import empty, note
-from dfc.report.reader import Json, RunData, read
+from dfc.report.reader import Json, RunRecords, read
 from dfc.report.tables import NOTHING, Table, duration, number, text
 from dfc.report.warnings import of_run
 
@@ -64,7 +64,7 @@ _PHASES = {
 }
 
 
-def results(run: RunData) -> list[str | Table]:
+def results(run: RunRecords) -> list[str | Table]:
     """Returns the figures at both ends of a run, and where its time went."""
     if not run.metrics:
         return [empty("No iteration has been recorded yet (no metrics.jsonl).")]
@@ -96,12 +96,12 @@ def results(run: RunData) -> list[str | Table]:
     return [Table("Figures", header, rows, notes), _phases(run)]
 
 
-def _around(run: RunData) -> int:
+def _around(run: RunRecords) -> int:
     """Returns how many iterations are an end of the run; both ends share none, if there are two."""
     return max(1, min(_AROUND, len(run.metrics) // 2))
 
 
-def _ends(run: RunData) -> list[tuple[str, str, Callable[[float], str], tuple[float, float], list[float]]]:
+def _ends(run: RunRecords) -> list[tuple[str, str, Callable[[float], str], tuple[float, float], list[float]]]:
     found, many = [], _around(run)
     for name, (title, write) in _FIGURES.items():
         values = [v for line in run.metrics if math.isfinite(v := line["metrics"].get(name, math.nan))]
@@ -111,7 +111,7 @@ def _ends(run: RunData) -> list[tuple[str, str, Callable[[float], str], tuple[fl
     return found
 
 
-def _phases(run: RunData) -> Table:
+def _phases(run: RunRecords) -> Table:
     clocks = [line.get("clock") or {} for line in run.metrics]
     seconds = {name: [float(clock.get(f"{name}_seconds") or 0) for clock in clocks] for name in _PHASES}
     total = sum(map(sum, seconds.values())) or 1.0
@@ -130,7 +130,7 @@ def _phases(run: RunData) -> Table:
     return Table("Where the time went", header, rows, (said,))
 
 
-def queries(run: RunData) -> list[str | Table]:
+def queries(run: RunRecords) -> list[str | Table]:
     """Returns queries of some iterations with answers to them: one of each task and of each thing that is wrong."""
     if not run.queries:
         return [empty("No query has been recorded yet (no episodes.jsonl).")]
@@ -158,9 +158,9 @@ def _query(record: Json) -> Json:
         "title": _shown(" ".join(query.split()), _LONGEST_TITLE) or "(nothing)",
         "task": _shown(str(record.get("task") or ""), _LONGEST_TITLE),
         "wrong": str(record["wrong"]).replace("_", " ") if record.get("wrong") else "",
-        "summary": f"{len(said)} answers, mean reward {_worth(record.get('reward'))}" if said else "not answered",
+        "summary": f"{len(said)} answers, mean reward {_reward_text(record.get('reward'))}" if said else "not answered",
         "who": "Challenger" if record.get("kind") == "query" else "Query of the file",
-        "earned": f"advantage {_worth(record.get('advantage'))}" if record.get("kind") == "query" else "",
+        "earned": f"advantage {_reward_text(record.get('advantage'))}" if record.get("kind") == "query" else "",
         "text": _shown(query, _LONGEST_QUERY),
         "answers": [_answer(record, said, place, rewards, counted) for place in chosen],
     }
@@ -168,7 +168,7 @@ def _query(record: Json) -> Json:
 
 def _answer(record: Json, said: Sequence[str], place: int, rewards: Sequence[Any], counted: Sequence[Any]) -> Json:
     marks, judge = (_list(record, name) for name in ("marks", "judge"))
-    parts = [f"R {_worth(rewards[place])}"]
+    parts = [f"R {_reward_text(rewards[place])}"]
     if place < len(marks):
         replied = _list({"said": judge[place]}, "said") if place < len(judge) else []
         known = place < len(counted) and counted[place]
@@ -200,7 +200,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
-def _worth(value: object) -> str:
+def _reward_text(value: object) -> str:
     return f"{_number(value):.3g}"
 
 

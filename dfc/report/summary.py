@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dfc.evaluation.statistics import Comparison, Interval, Record, pooled, pooled_score
-from dfc.report.reader import Json, RunData, read_evaluations
+from dfc.report.reader import Json, RunRecords, read_evaluations
 from dfc.report.tables import Table, estimate
 from dfc.runs.run_folder import RunFolder
 
@@ -44,7 +44,7 @@ def final_records(evaluations: Iterable[tuple[Json, Record]]) -> dict[tuple[str,
     return dict(records)
 
 
-def comparisons(run: RunData) -> list[Compared]:
+def comparisons(run: RunRecords) -> list[Compared]:
     """Returns initial and final policy side by side, for every opponent that one of them has met."""
     records = final_records(run.evaluations)
     found = []

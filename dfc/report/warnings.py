@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.statistics import difference_interval
-from dfc.report.reader import RunData, game_metrics
+from dfc.report.reader import RunRecords, game_metrics
 from dfc.self_play import watch
 
 Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups", "self_play"]
@@ -111,7 +111,7 @@ class RunWarning:
         return f"{self.title} ({self.stage}, from iteration {self.first})"
 
 
-def of_run(run: RunData) -> list[RunWarning]:
+def of_run(run: RunRecords) -> list[RunWarning]:
     """Returns the warnings of a run; its configuration says how many games are counted in a win rate."""
     method = run.config or {}
     if run.self_play:

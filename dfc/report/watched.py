@@ -22,7 +22,7 @@ class Watched:
       folder: of the run.
       total_steps: iterations of the whole run.
       start_step: those that are done.
-      shorter: settings that make the run shorter (`dfc.config.Run.shorter`).
+      shorter: settings that make the run shorter (`dfc.config.RunConfig.shorter`).
     """
 
     def __init__(self, folder: RunFolder, total_steps: int, start_step: int, shorter: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ def answer(roles: Roles, queries: Sequence[str], *, longest: int, sampled: int =
             seed=lambda query, number: derive_seed("answers to families", seed, query, number),
             max_reply_length=longest,
             sampling=how,
-            look=roles.look,
+            check_stop=roles.check_stop,
         )
         return [[roles.tokenizer.decode(one.token_ids[one.mask].tolist()) for one in group] for group in found]
 

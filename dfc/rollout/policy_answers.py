@@ -31,7 +31,7 @@ class AnsweringPolicy:
       config: of the run.
       queries: of the run, by the key of the configuration that named their file.
       note_device: told what the engine runs on.
-      look: called between two calls of the engine.
+      check_stop: called between two calls of the engine.
 
     Raises:
       ConfigError: a query leaves no room for an answer.
@@ -42,9 +42,9 @@ class AnsweringPolicy:
         config: EvaluateAnswers,
         queries: Mapping[str, Sequence[str]],
         note_device: Callable[[str], None],
-        look: Callable[[], None],
+        check_stop: Callable[[], None],
     ) -> None:
-        self._config, self._look, self._note_device = config, look, note_device
+        self._config, self._check_stop, self._note_device = config, check_stop, note_device
         shape, _ = trained_weights.kind_of(config.model.path)
         self._shape: DecoderConfig = dataclasses.replace(shape, dtype=config.model.dtype)
         self._tokenizer: ChatTokenizer = workers.load_tokenizer(
@@ -109,7 +109,7 @@ class AnsweringPolicy:
             seed=lambda place, _: seeds[place],
             max_reply_length=config.rollout.max_reply_length,
             sampling=config.sampling,
-            look=self._look,
+            check_stop=self._check_stop,
         )
         ends = self._tokenizer.stop_token_ids(())
         return [self._said(one.token_ids[one.mask], ends) for (one,) in found]

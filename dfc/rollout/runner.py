@@ -72,7 +72,7 @@ class RolloutRunner:
         opponent_reply: OpponentReplyConfig | None = None,
         park_after: float = 1.0,
         most_parked: int | None = None,
-        look: Callable[[], None] | None = None,
+        check_stop: Callable[[], None] | None = None,
     ) -> None:
         """Prepares the play.
 
@@ -96,9 +96,9 @@ class RolloutRunner:
           park_after: seconds. A game that has waited longer for a remote player gives its slot to the next spec, if
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
-          look: called before every call of the engine, and at least once a second while remote players are waited for;
-            what it raises ends the play (`dfc.runs.stop_signals.Stop.look`). All processes of a run call it equally
-            often.
+          check_stop: called before every call of the engine, and at least once a second while remote players are waited
+            for; what it raises ends the play (`dfc.runs.stop_signals.Stop.check_stop`). All processes of a run call it
+            equally often.
 
         Raises:
           ValueError: a remote player in a run of several processes, which must all do the same in the same order.
@@ -131,7 +131,7 @@ class RolloutRunner:
             raise ValueError(f"both_seats needs the policy {policy!r} as its own opponent, got {opponent_name!r}")
         self._context = context
         self._both_seats = both_seats
-        self._look = look or _no_stop
+        self._check_stop = check_stop or _no_stop
 
     def play(self, specs: Iterable[EpisodeSpec]) -> list[Episode]:
         """Plays every episode spec; returns the episodes in the order of the specs.
@@ -165,7 +165,7 @@ class RolloutRunner:
         """
         if isinstance(specs, list | tuple):
             self._check(specs)
-        return _RolloutRun(self._context, specs, self._look, ended, both_seats=self._both_seats).play()
+        return _RolloutRun(self._context, specs, self._check_stop, ended, both_seats=self._both_seats).play()
 
     def _check(self, specs: Sequence[EpisodeSpec]) -> None:
         """Raises the ValueError of a wrong spec; those that only differ in their seeds are alike."""
@@ -185,15 +185,15 @@ class _RolloutRun:
         self,
         context: MatchContext,
         specs: Iterable[EpisodeSpec],
-        look: Callable[[], None],
+        check_stop: Callable[[], None],
         ended: dict[int, list[Episode]] | None,
         *,
         both_seats: bool,
     ) -> None:
         self._context = context
-        self._look = look
+        self._check_stop = check_stop
         # Hosts take the same number of turns, since they agree on every call; within a turn each has games of its own.
-        self._look_within = look if jax.process_count() == 1 else _no_stop
+        self._check_stop_within = check_stop if jax.process_count() == 1 else _no_stop
         self._both_seats = both_seats
         self._engine = context.engine
         self._most_seats = context.transcripts_per_match  # that one game keeps in the engine
@@ -226,13 +226,13 @@ class _RolloutRun:
 
     def _turn(self) -> bool:
         """Lets games begin, keeps the device busy, moves on the games that were answered; False at the end."""
-        self._look()
+        self._check_stop()
         self._admit()
         while self._engine.in_flight < _IN_FLIGHT and self._engine.launch():
             pass
         if self._engine.in_flight:
             for reply in self._engine.collect():
-                self._look_within()  # a player of another engine may take as long as a call for each reply
+                self._check_stop_within()  # a player of another engine may take as long as a call for each reply
                 match = self._waiting_for_engine.pop(reply.slot)
                 self._dispatch(match, match.on_engine_reply(reply))
         elif self._waiting_for_remote:

@@ -23,7 +23,7 @@ def samples(
     max_reply_length: int,
     policy: str = "policy",
     sampling: SamplingConfig | None = None,
-    look: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> list[list[Sample]]:
     """Returns n samples of every prompt: its tokens, then those of a reply.
 
@@ -39,7 +39,8 @@ def samples(
       max_reply_length: tokens of a reply; it also ends where the conversation fills the engine's `max_length`.
       policy: who replies.
       sampling: how; None: as the engine does by default.
-      look: called before every call of the engine; what it raises ends all of it (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called before every call of the engine; what it raises ends all of it
+        (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
       ValueError: a prompt is empty or leaves no room for a reply, or n or max_reply_length is below 1.
@@ -57,7 +58,7 @@ def samples(
     found: dict[tuple[int, int], Sample] = {}
     try:
         while engine.anyone(bool(waiting or answering)):
-            look()
+            check_stop()
             while waiting and engine.free:
                 of = waiting.popleft()
                 slot = engine.open(seed(*of), policy=policy, sampling=sampling)

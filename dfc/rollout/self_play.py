@@ -37,14 +37,14 @@ class Roles:
 
     Attributes:
       engine: of the run. tokenizer: of its model. stops: the tokens that end a reply.
-      look: called between two calls of the engine (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called between two calls of the engine (`dfc.runs.stop_signals.Stop.check_stop`).
       asked: prompts of the iteration, by who was asked.
     """
 
     engine: Engine
     tokenizer: ChatTokenizer
     stops: frozenset[int]
-    look: Callable[[], None] = lambda: None
+    check_stop: Callable[[], None] = lambda: None
     asked: dict[str, list[Sequence[int]]] = dataclasses.field(default_factory=dict)
     challenger: str = "policy"  # the engine's name for what writes queries
     _read: int = 0  # prompt tokens of the iterations before
@@ -126,7 +126,7 @@ class Roles:
             max_reply_length=longest,
             policy=who,
             sampling=judge,
-            look=self.look,
+            check_stop=self.check_stop,
         )
         return [[self._reply(sample) for sample in group] for group in found]
 

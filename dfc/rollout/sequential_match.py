@@ -23,7 +23,7 @@ def play_episode(
     *,
     opponent: str = "none",
     simulator: Player | Remote | None = None,
-    look: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> Episode:
     """Plays a game to its end. Whatever the game or a player raises ends it as failed, without its replies.
 
@@ -35,7 +35,7 @@ def play_episode(
       config: limits, and what remote players are asked for.
       opponent: the name of the other player in records.
       simulator: who plays all simulators; None: the game's scripts.
-      look: called while a remote player is waited for; once it raises `Interrupted`, so does this.
+      check_stop: called while a remote player is waited for; once it raises `Interrupted`, so does this.
 
     Raises:
       ValueError: the spec has an opening.
@@ -55,7 +55,7 @@ def play_episode(
                 seated,
                 GameRng(derive_seed("table", spec.seed)),
                 max_actions=config.max_actions,
-                ask=sequential.ask_until_stop(look),
+                ask=sequential.ask_until_stop(check_stop),
                 system=system_prompt(config),
             )
             failure = game.discarded

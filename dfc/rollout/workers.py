@@ -11,12 +11,12 @@ import jax
 
 from dfc import multihost
 from dfc.config import (
-    GamesRun,
+    GamesRunConfig,
     MeshConfig,
     OpponentReplyConfig,
-    PlayersRun,
-    PlayingRun,
-    RlRun,
+    PlayersRunConfig,
+    PlayingRunConfig,
+    RlRunConfig,
     RolloutConfig,
     SamplingConfig,
 )
@@ -162,7 +162,7 @@ def _print_other_thinking(source: Path, enable_thinking: bool | None) -> None:
         )
 
 
-def conversations(config: PlayersRun) -> int:
+def conversations(config: PlayersRunConfig) -> int:
     """Returns how many conversations of one game an engine's cache holds.
 
     They are those of the seats that a model may play, and of the simulators that the run's own model plays.
@@ -183,8 +183,8 @@ class RolloutWorkers:
 
     def __init__(
         self,
-        config: PlayingRun,
-        look: Callable[[], None] | None = None,
+        config: PlayingRunConfig,
+        check_stop: Callable[[], None] | None = None,
         *,
         sampling: SamplingConfig,
         nf4: bool = False,
@@ -193,18 +193,19 @@ class RolloutWorkers:
 
         Args:
           config: of the run; its games are played as they are written there, and its endpoints asked.
-          look: ends a play between two calls of the engine by what it raises (`dfc.runs.stop_signals.Stop.look`).
+          check_stop: ends a play between two calls of the engine by what it raises
+            (`dfc.runs.stop_signals.Stop.check_stop`).
           sampling: how players' tokens are sampled where `play` is not told otherwise.
           nf4: whether the weights are held in four bits.
         """
-        self._config, self._look, self._sampling, self._nf4 = config, look, sampling, nf4
+        self._config, self._check_stop, self._sampling, self._nf4 = config, check_stop, sampling, nf4
         self.source: Path = huggingface.resolve(config.model.path)
         self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self._playing_mesh = self.mesh
         if self.mesh.size > 1:
             # A run that trains moves weights: every engine has copies, of the initial policy too where the two meet.
             copied = 0
-            if isinstance(config, RlRun):
+            if isinstance(config, RlRunConfig):
                 copied = config.rollout.workers * (2 if conversations(config) > 1 and config.adapter.rank == 0 else 1)
             self._playing_mesh = make_decoding_mesh(
                 config.rollout,
@@ -214,7 +215,7 @@ class RolloutWorkers:
                 nf4=nf4,
                 policies=max(1, copied),
             )
-        if not isinstance(config, RlRun):  # weights lie as they play from the beginning
+        if not isinstance(config, RlRunConfig):  # weights lie as they play from the beginning
             self.mesh = self._playing_mesh
         self.model, self.initial_params = huggingface.load(
             self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
@@ -302,7 +303,7 @@ class RolloutWorkers:
                 both_seats=both_seats,
                 sampling=sampling,
                 opponent_reply=opponent_reply,
-                look=self._look,
+                check_stop=self._check_stop,
             )
             games: dict[int, list[Episode]] = {}
             try:
@@ -404,7 +405,7 @@ class RolloutWorkers:
         return engine
 
 
-def _check_first_turns(config: GamesRun, tokenizer: ChatTokenizer) -> None:
+def _check_first_turns(config: GamesRunConfig, tokenizer: ChatTokenizer) -> None:
     """Raises where a player's first turn leaves no room for a reply: every such game would be truncated unplayed.
 
     Raises:
@@ -431,7 +432,7 @@ def _check_first_turns(config: GamesRun, tokenizer: ChatTokenizer) -> None:
         raise ConfigError(found)
 
 
-def check_actions_fit(config: GamesRun, tokenizer: ChatTokenizer) -> None:
+def check_actions_fit(config: GamesRunConfig, tokenizer: ChatTokenizer) -> None:
     """Raises where replies are restricted to legal actions of which one cannot be written to its end.
 
     A few random-legal games of each game id show what its actions look like; an action that only comes up later ends
@@ -442,7 +443,7 @@ def check_actions_fit(config: GamesRun, tokenizer: ChatTokenizer) -> None:
     """
     rollout, found = config.rollout, []
     most, key = rollout.max_reply_length, "rollout.max_reply_length"
-    if isinstance(config, RlRun) and 0 < config.opponent_reply.max_length < most:
+    if isinstance(config, RlRunConfig) and 0 < config.opponent_reply.max_length < most:
         most, key = config.opponent_reply.max_length, "opponent_reply.max_length"
     for game_id, options in config.games.items() if rollout.legal_only else ():
         game = registry.make(game_id, **options)

@@ -45,7 +45,7 @@ class Progress:
     Args:
       total_steps: steps of the whole run.
       start_step: steps already done when this process took over, from the checkpoint.
-      shorter: settings that make the run shorter (`dfc.config.Run.shorter`), for the warning.
+      shorter: settings that make the run shorter (`dfc.config.RunConfig.shorter`), for the warning.
       output: where to write; standard output by default.
       seconds_between_lines: where there is no terminal, at most one line in this time.
       clock: seconds, for tests.

@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, get_args
 
 import dfc
 from dfc import files
-from dfc.config import RECIPES, Run, renamed
+from dfc.config import RECIPES, RunConfig, renamed
 from dfc.errors import CheckpointError, RunFolderError
 from dfc.players import key_search
 from dfc.template_day import DAY
@@ -39,7 +39,7 @@ _CHECKPOINT = re.compile(r"step_|attempt_|\.partial_")  # what `dfc.checkpoint` 
 _OURS_BEFORE_CONFIG = {".lock", ".config.json.partial"}  # what an opening that was cut short can leave
 
 
-def config_json(config: Run) -> dict[str, Any]:
+def config_json(config: RunConfig) -> dict[str, Any]:
     """Returns a configuration as JSON-ready data: its recipe's name, and every setting with defaults filled in."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     return {"recipe": config.recipe, **data}
@@ -100,7 +100,7 @@ class RunFolder:
       writes: whether this process writes; whoever writes a file of the folder by other means asks this first.
     """
 
-    def __init__(self, path: Path, config: Run, *, existed: bool, lock: io.FileIO | None) -> None:
+    def __init__(self, path: Path, config: RunConfig, *, existed: bool, lock: io.FileIO | None) -> None:
         self.path = path
         self.config = config
         self.existed = existed
@@ -109,7 +109,7 @@ class RunFolder:
         self._files: dict[Stream, io.BufferedWriter] = {}
 
     @classmethod
-    def open(cls, path: Path, config: Run, *, command: str, within: Path | None = None) -> "RunFolder":
+    def open(cls, path: Path, config: RunConfig, *, command: str, within: Path | None = None) -> "RunFolder":
         """Creates the folder of a run, for its owner alone (mode 0700), or opens it again to resume.
 
         Args:
@@ -147,7 +147,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def follow(cls, path: Path, config: Run, *, existed: bool) -> "RunFolder":
+    def follow(cls, path: Path, config: RunConfig, *, existed: bool) -> "RunFolder":
         """Returns the folder for a process that does not write; the disk is not touched.
 
         Args:
@@ -430,7 +430,7 @@ def _locked(path: Path) -> io.FileIO:
     return lock
 
 
-def _takes_over(path: Path, config: Run) -> bool:
+def _takes_over(path: Path, config: RunConfig) -> bool:
     """Returns whether the folder is another configuration's that recorded nothing, as one that failed at once leaves.
 
     Raises:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dfc import multihost
-from dfc.config import Run
+from dfc.config import RunConfig
 from dfc.errors import RunFolderError
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -37,7 +37,7 @@ class StageRun:
     """
 
     name: str
-    config: Run
+    config: RunConfig
 
 
 class Plan:
@@ -51,11 +51,11 @@ class Plan:
       folder: of the whole run; stages read what earlier ones wrote in it.
     """
 
-    def __init__(self, config: Run, folder: Path) -> None:
+    def __init__(self, config: RunConfig, folder: Path) -> None:
         self.stages: list[StageRun] = []
         self._config, self._folder = config, folder
 
-    def add(self, name: str, kind: type[Run], settings: object = None, /, **given: object) -> Path:
+    def add(self, name: str, kind: type[RunConfig], settings: object = None, /, **given: object) -> Path:
         """Adds a stage; returns its folder.
 
         Each value of its configuration is the one given, otherwise that of the stage's own settings, otherwise that of
@@ -79,7 +79,7 @@ class Plan:
         return self._folder / name
 
 
-def planned(config: Run, folder: Path) -> list[StageRun] | None:
+def planned(config: RunConfig, folder: Path) -> list[StageRun] | None:
     """Returns the stages of a run; None where its recipe is not made of others.
 
     Args:
@@ -89,11 +89,11 @@ def planned(config: Run, folder: Path) -> list[StageRun] | None:
     name = f"dfc.recipes.{config.module}"
     if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a recipe of one's own
         return None
-    stages: Callable[[Run, Path], list[StageRun]] | None = getattr(importlib.import_module(name), "stages", None)
+    stages: Callable[[RunConfig, Path], list[StageRun]] | None = getattr(importlib.import_module(name), "stages", None)
     return None if stages is None else stages(config, folder)
 
 
-def open_together(path: Path, config: Run, *, command: str, within: Path | None = None) -> RunFolder:
+def open_together(path: Path, config: RunConfig, *, command: str, within: Path | None = None) -> RunFolder:
     """Opens a run folder in the first process; the others follow it, or fail with it.
 
     Args:

@@ -21,14 +21,14 @@ class Stop:
     """Notes SIGTERM and SIGINT (Ctrl-C) while it is open; a second Ctrl-C stops at once.
 
     Use as a context manager in the main thread; the handlers from before come back at the end. A recipe reads
-    `requested` between iterations, saves a checkpoint and raises `Interrupted`; within an iteration `look` ends what is
-    under way. A thread says at once, and every ten seconds, what is waited for: Python's own handlers do not run
-    before a compilation or a call of the device has returned.
+    `requested` between iterations, saves a checkpoint and raises `Interrupted`; within an iteration `check_stop` ends
+    what is under way. A thread says at once, and every ten seconds, what is waited for: Python's own handlers do not
+    run before a compilation or a call of the device has returned.
 
     Args:
       agree: the largest of the numbers that all processes of the run pass (`dfc.multihost.all_max`); with one process
         the number itself.
-      every: `look` asks the other processes at every n-th call only, since their answer waits for the devices.
+      every: `check_stop` asks the other processes at every n-th call only, since their answer waits for the devices.
     """
 
     def __init__(self, agree: Callable[[int], int] = int, *, every: int = 1) -> None:
@@ -67,7 +67,7 @@ class Stop:
         if requested is not None:
             raise Interrupted(requested)
 
-    def look(self) -> None:
+    def check_stop(self) -> None:
         """Raises `Interrupted` if a stop was requested: for inner loops, whose work is thrown away and done again.
 
         With several processes all of them call this equally often, and a stop may take effect some calls later.

@@ -1,1 +1,1 @@
-"""What an answer to a query is worth: exact checks, programs' tests, reward models and judges."""
+"""Rewards of answers to queries: exact checks, programs' tests, reward models and judges."""

@@ -42,7 +42,7 @@ Verdict: tie
 """
 NO_REPLY = "no reply: "  # what stands in place of one begins so
 _KEPT_REPLY = 1000  # characters at the end of a judge's reply: a verdict is its last line
-_LOOK_EVERY = 0.5  # seconds
+_CHECK_EVERY = 0.5  # seconds
 _LAST_REPLIES = 5.0  # seconds that a stop leaves to replies under way, as an endpoint does that is closed
 _MARKUP = re.compile(r"[*_`]")  # a verdict, or a part of its line, may be set in bold
 _VERDICT = re.compile(r"verdict: *(a|b|tie)\.?", re.IGNORECASE)
@@ -100,7 +100,7 @@ def read_verdict(reply: str) -> Verdict | None:
 
 
 def compare(
-    judge: Remote, rows: Sequence[tuple[str, str, str]], look: Callable[[], None] = lambda: None
+    judge: Remote, rows: Sequence[tuple[str, str, str]], check_stop: Callable[[], None] = lambda: None
 ) -> list[Comparison | None]:
     """Returns the comparison of each (query, answer, other answer); all requests are under way together.
 
@@ -110,9 +110,9 @@ def compare(
     Args:
       judge: who is asked.
       rows: what about.
-      look: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which leaves those
-        that have been asked some seconds to reply, since their replies are paid for; in the place of each comparison
-        that lacks a reply then is None, and the caller stops.
+      check_stop: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which leaves
+        those that have been asked some seconds to reply, since their replies are paid for; in the place of each
+        comparison that lacks a reply then is None, and the caller stops.
     """
     calls: list[tuple[Future[str], ...]] = []
     for query, answer, other in rows:
@@ -122,8 +122,8 @@ def compare(
     cut_off: set[Future[str]] = set()
     try:
         while under_way:
-            look()
-            under_way = concurrent.futures.wait(under_way, _LOOK_EVERY).not_done
+            check_stop()
+            under_way = concurrent.futures.wait(under_way, _CHECK_EVERY).not_done
     except Interrupted:
         judge.close()
         for call in under_way:

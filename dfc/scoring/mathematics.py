@@ -102,7 +102,7 @@ class Mathematics:
       references: query -> the right result, LaTeX or a number, without dollars.
       seconds: of processor time that one answer may take; beyond it, it is wrong.
       workers: processes, each of 0.1 GB.
-      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
       ConfigError: math-verify is not installed.
@@ -114,11 +114,16 @@ class Mathematics:
         *,
         seconds: float = 5.0,
         workers: int = 2,
-        look: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         if found := problems():
             raise ConfigError(found)
-        self._references, self._seconds, self._workers, self._look = dict(references), seconds, workers, look
+        self._references, self._seconds, self._workers, self._check_stop = (
+            dict(references),
+            seconds,
+            workers,
+            check_stop,
+        )
         self._idle: queue.Queue[_Process] = queue.Queue()
         for _ in range(workers):
             self._idle.put(_Process())
@@ -144,7 +149,7 @@ class Mathematics:
         Not scored are answers to a query without a reference, or with one that cannot be read.
         """
         pairs = checked_pairs(queries, answers)
-        return scores_of_each(self._score, pairs, self._workers, self._look)
+        return scores_of_each(self._score, pairs, self._workers, self._check_stop)
 
     def _score(self, query: str, answer: str) -> tuple[float | None, str]:
         if (reference := self._references.get(query)) is None:

@@ -153,7 +153,7 @@ class Programs:
       tests: query -> the tests of its answers.
       limits: of each program.
       workers: programs run at once.
-      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`).
+      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
       ConfigError: no program can be run here; says what to install.
@@ -165,18 +165,18 @@ class Programs:
         tests: Mapping[str, ProgramTests],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         workers: int = 2,
-        look: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         interpreter()
         for query, found in tests.items():
             if (problem := found.problem()) is not None:
                 raise ValueError(f"tests of {query[:80]!r}: {problem}")
-        self._tests, self._limits, self._workers, self._look = dict(tests), limits, workers, look
+        self._tests, self._limits, self._workers, self._check_stop = dict(tests), limits, workers, check_stop
 
     def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
         """Returns 1 or 0 for each answer; the answers to a query without tests cannot be scored."""
         pairs = checked_pairs(queries, answers)
-        return scores_of_each(self._score, pairs, self._workers, self._look)
+        return scores_of_each(self._score, pairs, self._workers, self._check_stop)
 
     def _score(self, query: str, answer: str) -> tuple[float | None, str]:
         if (tests := self._tests.get(query)) is None:

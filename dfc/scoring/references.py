@@ -23,8 +23,8 @@ class References:
     Args:
       references: query -> its result, or the tests of its programs.
       checking: what the check of one answer may take.
-      look: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.look`). A run on
-        several processes never calls it: all would have to look equally often, and one of them scores.
+      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`). A
+        run on several processes never calls it: all would have to look equally often, and one of them scores.
 
     Raises:
       ConfigError: a part that scores them is not installed.
@@ -35,11 +35,11 @@ class References:
         self,
         references: Mapping[str, str | ProgramTests],
         checking: CheckingConfig,
-        look: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        def look_alone() -> None:
+        def check_stop_alone() -> None:
             if jax.process_count() == 1:
-                look()
+                check_stop()
 
         tests = {query: known for query, known in references.items() if isinstance(known, ProgramTests)}
         results = {query: known for query, known in references.items() if isinstance(known, str)}
@@ -51,12 +51,14 @@ class References:
         self._open = contextlib.ExitStack()
         self._parts: list[tuple[Mapping[str, object], Scorer]] = []
         if results:
-            mathematics = Mathematics(results, seconds=checking.math_seconds, workers=checking.workers, look=look_alone)
+            mathematics = Mathematics(
+                results, seconds=checking.math_seconds, workers=checking.workers, check_stop=check_stop_alone
+            )
             self._parts.append((results, self._open.enter_context(mathematics)))
         if tests:
             if multihost.is_primary():
                 print(f"memory of programs is limited {memory_rule()}", flush=True)  # noqa: T201 - whoever runs it decides by it
-            self._parts.append((tests, Programs(tests, limits, checking.workers, look_alone)))
+            self._parts.append((tests, Programs(tests, limits, checking.workers, check_stop_alone)))
 
     def __enter__(self) -> Self:
         return self

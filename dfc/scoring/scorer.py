@@ -84,7 +84,7 @@ def scores_of_each(
     score: Callable[[str, str], tuple[float | None, str]],
     pairs: Sequence[tuple[str, str]],
     workers: int,
-    look: Callable[[], None],
+    check_stop: Callable[[], None],
 ) -> Scores:
     """Returns the scores of (query, answer) pairs, several of them scored at once.
 
@@ -92,7 +92,7 @@ def scores_of_each(
       score: of one pair, as for `scores_of`; called from several threads.
       pairs: of all answers.
       workers: answers scored at once.
-      look: called in this thread after each answer, in their order. What it raises ends the scoring: answers that
+      check_stop: called in this thread after each answer, in their order. What it raises ends the scoring: answers that
         have begun are waited for, the others do not begin.
     """
     found = []
@@ -100,7 +100,7 @@ def scores_of_each(
     try:
         for one in [pool.submit(score, *pair) for pair in pairs]:
             found.append(one.result())
-            look()
+            check_stop()
     finally:
         pool.shutdown(cancel_futures=True)
     return scores_of(found)

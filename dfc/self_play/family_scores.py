@@ -9,7 +9,7 @@ from dfc.self_play import families
 
 @dataclasses.dataclass(frozen=True)
 class FamiliesScorer:
-    """Rewards 1 for the right answer to a query of a family, else 0; a query of no family can only be worth 0.
+    """Rewards 1 for the right answer to a query of a family, else 0; one to a query of no family has the reward 0.
 
     Attributes:
       names: those that count.

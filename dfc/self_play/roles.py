@@ -12,8 +12,8 @@ Rule = Literal["worst", "as_is"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Earned:
-    """What an iteration of N queries with G answers each is worth to the roles.
+class RoleAdvantages:
+    """Advantages of the roles in an iteration of N queries with G answers each.
 
     Attributes:
       values: float64 [N], V, the mean of R over the scored answers, of R alone; 0 where there are none.
@@ -34,7 +34,7 @@ class Earned:
     unsolved: np.ndarray
 
 
-def earned(
+def role_advantages(
     rewards: np.ndarray,
     marks: np.ndarray,
     mask: np.ndarray,
@@ -44,7 +44,7 @@ def earned(
     bad_queries: Rule = "as_is",
     unsolved_queries: Rule = "as_is",
     margin: float = 0.0,
-) -> Earned:
+) -> RoleAdvantages:
     """Returns advantages of both roles, and what each loss is over.
 
     With as_is twice: A_Sol = solver(R + w R_Q) and A_Ch = challenger(R - w R_Q), whose rewards of the Challenger are
@@ -74,7 +74,7 @@ def earned(
     Source: Language Self-Play (arXiv 2509.07414), section 3. Departures: mask and both rules.
     """
     if not (math.isfinite(margin) and (margin > 0 or bad_queries == unsolved_queries == "as_is")):
-        raise ValueError(f"earned: margin must be finite, and above 0 with a rule 'worst', got {margin}")
+        raise ValueError(f"role_advantages: margin must be finite, and above 0 with a rule 'worst', got {margin}")
     rewards, marks = np.where(mask, rewards, 0.0), np.where(mask, marks, 0.0)
     left_out = bad if bad_queries == "worst" else np.zeros_like(bad)
     answers = mask & ~left_out[:, None]
@@ -93,7 +93,7 @@ def earned(
         own = np.where(punished, np.where(scored, np.minimum(penalised, own), penalised), own)
     else:
         own = np.zeros_like(own)
-    return Earned(
+    return RoleAdvantages(
         values=values,
         solver=advantages.solver(rewards + weight * marks, mask=answers),
         trained_answers=answers,

@@ -11,7 +11,7 @@ from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.samples import Sample
 from dfc.training import episode_rewards
-from dfc.training.episode_rewards import Worth
+from dfc.training.episode_rewards import Reward
 
 
 def of_episodes(
@@ -43,12 +43,12 @@ def of_episodes(
 
 
 def of_turns(
-    episodes: Sequence[Episode], values: Sequence[Worth], members: np.ndarray, config: GrpoConfig
+    episodes: Sequence[Episode], values: Sequence[Reward], members: np.ndarray, config: GrpoConfig
 ) -> np.ndarray:
     """Returns the advantage of every turn of every episode, float32 [episodes, turns], 0 after an episode's last turn.
 
-    What a turn and those after it are worth (`dfc.training.episode_rewards.returns`) is compared with the same turn of
-    the episodes that share its baseline; those that were over by then count with what their last turn was worth. So a
+    The return of a turn (`dfc.training.episode_rewards.returns`) is compared with the same turn of
+    the episodes that share its baseline; those that were over by then count with the return of their last turn. So a
     reward that is paid at the last turn alone gives every turn the advantage that `of_episodes` gives the
     episode.
 
@@ -83,13 +83,13 @@ def of_tokens(episode: Episode, of_turns: np.ndarray) -> np.ndarray:
 
 
 def by_token(
-    episodes: Sequence[Episode], worth: np.ndarray, dropped: np.ndarray
+    episodes: Sequence[Episode], advantages: np.ndarray, dropped: np.ndarray
 ) -> tuple[list[Sample], list[float | np.ndarray]]:
     """Returns samples without the turns that are dropped, and advantages of turns as those of tokens.
 
     Args:
       episodes: of one iteration.
-      worth: of every turn of every episode, float32 [episodes, turns].
+      advantages: of every turn of every episode, float32 [episodes, turns].
       dropped: bool [episodes, turns]; the tokens of these turns leave the masks of their samples.
 
     Returns:
@@ -97,7 +97,7 @@ def by_token(
     """
     samples: list[Sample] = []
     found: list[float | np.ndarray] = []
-    for episode, row, without in zip(episodes, worth, dropped, strict=True):
+    for episode, row, without in zip(episodes, advantages, dropped, strict=True):
         sample = episode.sample
         if without.any():
             lost = of_tokens(episode, without) > 0

@@ -1,4 +1,4 @@
-"""What an episode is worth: by Table 1 of Divide-Fuse-Conquer (arXiv 2505.16401), or by functions of one's own.
+"""The reward of an episode: by Table 1 of Divide-Fuse-Conquer (arXiv 2505.16401), or by functions of one's own.
 
 A number for the whole episode, or one for each of the policy's turns. A turn is a reply of the policy's seat, a random
 one played in its place included, and, where a reply filled the policy's context, this one, which no record has.
@@ -17,12 +17,12 @@ from dfc.errors import ExitError, TrainingError
 from dfc.games import functions
 
 _SHOWN = 80  # characters of a value in an error
-Worth = float | list[float]
+Reward = float | list[float]
 """A reward of a whole episode, or of every turn of it."""
 
 
 def reward(episode: Episode, config: RewardConfig) -> float:
-    """Returns what an episode is worth: Table 1 or quality, or an overrun's price, less what retried replies cost.
+    """Returns an episode's reward: Table 1 or quality, or an overrun's price, less what retried replies cost.
 
     A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
     """
@@ -32,16 +32,16 @@ def reward(episode: Episode, config: RewardConfig) -> float:
     steps = max(1, episode.steps) if config.hasty_action_penalty else 1
     forgiven = max(0, episode.illegal_tries - int(invalid and not episode.malformed))
     forgiven += max(0, episode.malformed_tries - int(invalid and episode.malformed))
-    worth = rewards.step_reward(form, outcome, steps)
+    value = rewards.step_reward(form, outcome, steps)
     if config.measure == "quality":
-        worth = (episode.quality or 0.0) / 100
+        value = (episode.quality or 0.0) / 100
     if episode.overran:
-        worth = config.overrun
-    return worth - config.illegal_try * forgiven
+        value = config.overrun
+    return value - config.illegal_try * forgiven
 
 
-def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]:
-    """Returns what episodes are worth: `reward`, or what the configured functions return; 0 where that does not count.
+def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Reward]:
+    """Returns the rewards of episodes: `reward`, or what the configured functions return; 0 of one that does not count.
 
     A function of episodes may return a number for each of the policy's replies. The mean of what `config.text` says of
     its replies is added.
@@ -52,25 +52,25 @@ def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]
       ExitError: it calls ``sys.exit``.
     """
     of_episode, of_text = functions.named(config.function), functions.named(config.text)
-    found: list[Worth] = []
+    found: list[Reward] = []
     for episode in episodes:
         if not episode.counted:  # nothing reads it
             found.append(0.0)
             continue
         if of_episode is None:
-            worth: Worth = reward(episode, config)
+            value: Reward = reward(episode, config)
         else:
-            worth = _asked(of_episode, episode, f"reward.function={config.function!r}", episode)
-            if isinstance(worth, list):
-                worth = _of_every_turn(worth, episode, config)
+            value = _asked(of_episode, episode, f"reward.function={config.function!r}", episode)
+            if isinstance(value, list):
+                value = _of_every_turn(value, episode, config)
         if of_text is not None:
-            worth = _with_texts(worth, episode, of_text, f"reward.text={config.text!r}")
-        found.append(worth)
+            value = _with_texts(value, episode, of_text, f"reward.text={config.text!r}")
+        found.append(value)
     return found
 
 
-def agreed_rewards(episodes: Sequence[Episode], config: RewardConfig) -> list[Worth]:
-    """Returns what episodes are worth, the same on every host; they are those of `rewards_of`.
+def agreed_rewards(episodes: Sequence[Episode], config: RewardConfig) -> list[Reward]:
+    """Returns the rewards of episodes, the same on every host; they are those of `rewards_of`.
 
     A function of one's own is asked on one host: hosts that disagree would train apart.
 
@@ -80,13 +80,13 @@ def agreed_rewards(episodes: Sequence[Episode], config: RewardConfig) -> list[Wo
     own = bool(config.function or config.text)
     asked = not own or multihost.is_primary()
     values = multihost.on_all_hosts(lambda: rewards_of(episodes, config) if asked else [])
-    found: list[Worth] = multihost.broadcast(values) if own else values
+    found: list[Reward] = multihost.broadcast(values) if own else values
     return found
 
 
-def total(worth: Worth) -> float:
-    """Returns what the whole episode is worth."""
-    return sum(worth) if isinstance(worth, list) else worth
+def total(value: Reward) -> float:
+    """Returns the reward of the whole episode."""
+    return sum(value) if isinstance(value, list) else value
 
 
 def turns(episode: Episode) -> list[bool]:
@@ -100,24 +100,24 @@ def turns(episode: Episode) -> list[bool]:
     return [*said, True] if cut else said
 
 
-def returns(values: Sequence[Worth]) -> np.ndarray:
-    """Returns what every turn and those after it are worth, float32 [episodes, turns].
+def returns(values: Sequence[Reward]) -> np.ndarray:
+    """Returns the return of every turn, the sum of its reward and of those after it, float32 [episodes, turns].
 
     ::
 
-        G[i, t] = sum_{k >= t} r[i, k],    t below the turns of episode i; after its last turn, what that was worth
+        G[i, t] = sum_{k >= t} r[i, k],    t below the turns of episode i; after its last turn, the reward of that turn
 
     A number for a whole episode is the same at every turn, as if it were paid at the last one.
     """
-    longest = max((len(worth) for worth in values if isinstance(worth, list)), default=1)
+    longest = max((len(value) for value in values if isinstance(value, list)), default=1)
     table = np.zeros((len(values), max(1, longest)), np.float32)
-    for row, worth in enumerate(values):
-        to_go = np.cumsum(worth[::-1])[::-1] if isinstance(worth, list) and worth else np.asarray([total(worth)])
+    for row, value in enumerate(values):
+        to_go = np.cumsum(value[::-1])[::-1] if isinstance(value, list) and value else np.asarray([total(value)])
         table[row] = np.concatenate([to_go, np.full(table.shape[1] - len(to_go), to_go[-1])])
     return table
 
 
-def _asked(function: Callable[..., Any], about: Episode | str, name: str, episode: Episode) -> Worth:
+def _asked(function: Callable[..., Any], about: Episode | str, name: str, episode: Episode) -> Reward:
     """Returns what a function of one's own returns."""
     try:
         with own_code.no_exit(name):
@@ -128,7 +128,7 @@ def _asked(function: Callable[..., Any], about: Episode | str, name: str, episod
         raise TrainingError(f"{name} {own_code.told(error)}") from error
     try:
         several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
-        found: Worth = [float(each) for each in value] if several else float(value)
+        found: Reward = [float(each) for each in value] if several else float(value)
     except Exception as error:  # float() of something of one's own may raise anything
         what = f"{type(value).__name__} {str(value)[:_SHOWN]}"
         raise TrainingError(f"{name} returned {what}; expected a number, or one for each reply") from error
@@ -145,31 +145,31 @@ def _asked(function: Callable[..., Any], about: Episode | str, name: str, episod
     return found
 
 
-def _of_every_turn(worth: list[float], episode: Episode, config: RewardConfig) -> list[float]:
+def _of_every_turn(value: list[float], episode: Episode, config: RewardConfig) -> list[float]:
     """Returns the rewards of replies as those of turns; where the context was filled, the last turn costs that."""
-    if len(worth) != episode.steps:
+    if len(value) != episode.steps:
         raise TrainingError(
-            f"reward.function={config.function!r} returned {len(worth)} numbers for a game of {episode.game} in which "
+            f"reward.function={config.function!r} returned {len(value)} numbers for a game of {episode.game} in which "
             f"the policy's seat replied {episode.steps} times; return one for each reply, or one number"
         )
-    found = [*worth, *[0.0] * (len(turns(episode)) - len(worth))]
+    found = [*value, *[0.0] * (len(turns(episode)) - len(value))]
     if episode.overran and found:
         found[-1] += config.overrun
     return found
 
 
-def _with_texts(worth: Worth, episode: Episode, function: Callable[..., Any], name: str) -> Worth:
+def _with_texts(value: Reward, episode: Episode, function: Callable[..., Any], name: str) -> Reward:
     """Returns rewards with the mean of what a function says of the policy's own replies, paid at the end.
 
-    Paid reply by reply, a turn with more of them to come would be worth more than one that ends the game.
+    Paid reply by reply, a turn with more of them to come would pay more than one that ends the game.
     """
     mine = (r for r in episode.replies if r.seat == episode.seat and r.speaker == "policy" and not r.aside)
     own = [reply.text for reply in mine]
     said = [_asked(function, text, name, episode) for text in own]
-    for value in said:
-        if isinstance(value, list):
-            raise TrainingError(f"{name} returned {len(value)} numbers for one reply of {episode.game}; return one")
+    for one in said:
+        if isinstance(one, list):
+            raise TrainingError(f"{name} returned {len(one)} numbers for one reply of {episode.game}; return one")
     mean = float(np.mean(said)) if said else 0.0
-    if isinstance(worth, list):
-        return [*worth[:-1], worth[-1] + mean] if worth else worth
-    return worth + mean
+    if isinstance(value, list):
+        return [*value[:-1], value[-1] + mean] if value else value
+    return value + mean

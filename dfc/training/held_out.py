@@ -153,7 +153,7 @@ class HeldOut:
         return (done % self._every == 0 or done == self._updates) and done not in {c.update for c in self.checks}
 
     def check(
-        self, done: int, params: Params, base_params: Params | None, look: Callable[[], None]
+        self, done: int, params: Params, base_params: Params | None, check_stop: Callable[[], None]
     ) -> dict[str, float]:
         """Takes the loss of the policy after so many updates, and writes its weights if it may be the one kept.
 
@@ -161,9 +161,9 @@ class HeldOut:
           Metrics by name: ``held_out_loss``, and the loss's own as ``held_out_<name>``.
 
         Raises:
-          DivergenceError: the loss is not finite. Interrupted: `look` raised it; nothing is changed.
+          DivergenceError: the loss is not finite. Interrupted: `check_stop` raised it; nothing is changed.
         """
-        loss, metrics = self._mean(params, base_params, look)
+        loss, metrics = self._mean(params, base_params, check_stop)
         # The first process decides for all which policy is kept.
         loss = float(multihost.broadcast(str(loss)))
         if not math.isfinite(loss):
@@ -176,12 +176,12 @@ class HeldOut:
         return {"held_out_loss": loss, **{f"held_out_{name}": value for name, value in metrics.items()}}
 
     def _mean(
-        self, params: Params, base_params: Params | None, look: Callable[[], None]
+        self, params: Params, base_params: Params | None, check_stop: Callable[[], None]
     ) -> tuple[float, dict[str, float]]:
         """Returns the mean loss and its metrics; sums over micro-batches are taken in float64."""
         # Without those of the reference the program is the one that computed them.
         bare = [batch._replace(reference_logprobs=None) for batch in self._micro_batches]
-        scored = self._trainer.logprobs(params, bare, base_params=base_params, look=look)
+        scored = self._trainer.logprobs(params, bare, base_params=base_params, check_stop=check_stop)
         found = [
             self._loss(logprobs, _placed(batch, self._mesh))
             for logprobs, batch in zip(scored, self._micro_batches, strict=True)

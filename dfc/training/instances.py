@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dfc.config import RlRun
+from dfc.config import RlRunConfig
 from dfc.evaluation import matches
 from dfc.games import registry
 from dfc.games.instances import iterations_of_an_epoch, number_of_tasks, numbers_of_instances
@@ -40,7 +40,7 @@ def instances_of(
 
 
 def of_iteration(
-    games: Sequence[str], config: RlRun, stage: str, iteration: int
+    games: Sequence[str], config: RlRunConfig, stage: str, iteration: int
 ) -> tuple[dict[str, int], list[EpisodeSpec]]:
     """Returns how many instances of each game an iteration plays, and `group_size` episodes of each.
 

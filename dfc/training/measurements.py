@@ -7,10 +7,12 @@ from dfc.evaluation import matches
 from dfc.models.transformer import Params
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.training import forecast, rl
-from dfc.training.rl_run import Run
+from dfc.training.rl_run import TrainingRun
 
 
-def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str], count: int) -> dict[str, float]:
+def measure_stage(
+    run: TrainingRun, name: str, params: Params, game_ids: Collection[str], count: int
+) -> dict[str, float]:
     """Plays `count` games per id against the initial policy for the table of stages; returns the win rates."""
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
@@ -22,17 +24,17 @@ def measure_stage(run: Run, name: str, params: Params, game_ids: Collection[str]
     return rl.win_rates(episodes)
 
 
-def initial_matches(run: Run) -> None:
+def initial_matches(run: TrainingRun) -> None:
     """Plays the initial policy as `final_matches` plays the final one."""
     _matches(run, "initial", PolicyWeights(run.workers.initial_params), run.config.games)
 
 
-def final_matches(run: Run, params: Params, game_ids: Collection[str]) -> None:
+def final_matches(run: TrainingRun, params: Params, game_ids: Collection[str]) -> None:
     """Plays the final policy at some games against the initial policy and against a random legal player."""
     _matches(run, "final", run.policy(params), game_ids)
 
 
-def _matches(run: Run, name: str, policy: PolicyWeights, game_ids: Collection[str]) -> None:
+def _matches(run: TrainingRun, name: str, policy: PolicyWeights, game_ids: Collection[str]) -> None:
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
     two_seats = {game: options for game, options in games.items() if workers.info[game].seats > 1}
@@ -51,7 +53,7 @@ def _matches(run: Run, name: str, policy: PolicyWeights, game_ids: Collection[st
     folder.flush()
 
 
-def forecast_lines(run: Run, turns: int, between: int = 0) -> list[str]:
+def forecast_lines(run: TrainingRun, turns: int, between: int = 0) -> list[str]:
     """Returns in words what a run is going to take.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from jax.sharding import Mesh
 
-from dfc.config import RlRun
+from dfc.config import RlRunConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.models.config import DecoderConfig
 from dfc.rollout.trained_weights import lora_config
@@ -13,7 +13,10 @@ from dfc.training.trainer import LossFunction, Trainer
 
 
 def make_trainer(
-    config: RlRun | LanguageSelfPlay, model: DecoderConfig, loss: LossFunction | Mapping[str, LossFunction], mesh: Mesh
+    config: RlRunConfig | LanguageSelfPlay,
+    model: DecoderConfig,
+    loss: LossFunction | Mapping[str, LossFunction],
+    mesh: Mesh,
 ) -> Trainer:
     """Returns what trains.
 

@@ -8,12 +8,12 @@ from dfc.config import OpponentPoolConfig
 from dfc.episodes import Episode
 from dfc.evaluation import matches
 from dfc.rollout.workers import Opponent
-from dfc.training.rl_run import Run, State
+from dfc.training.rl_run import State, TrainingRun
 
 INITIAL = "initial"
 
 
-def choose(run: Run, state: State, seed: int) -> tuple[Opponent, str]:
+def choose(run: TrainingRun, state: State, seed: int) -> tuple[Opponent, str]:
     """Returns an iteration's opponent, and its name in the records.
 
     Args:
@@ -47,7 +47,7 @@ def choice_probabilities(win_rates: Sequence[float], settings: OpponentPoolConfi
     return np.asarray(weights / weights.sum())
 
 
-def remember(run: Run, state: State, who: str, played: Sequence[Episode]) -> None:
+def remember(run: TrainingRun, state: State, who: str, played: Sequence[Episode]) -> None:
     """Notes how a past policy was met, and lets the policy join the pool after every `every` iterations."""
     settings = run.config
     if settings.opponent != "pool":

@@ -10,7 +10,7 @@ _ALL_OR_NOTHING = frozenset({"clem_wordle", "clem_wordle_withclue", "clem_wordle
 
 
 def table_5(episode: Episode) -> float:
-    """Returns what an episode of a dialogue game is worth, from 0 to 1.
+    """Returns the reward of an episode of a dialogue game, from 0 to 1.
 
     ::
 
@@ -21,7 +21,7 @@ def table_5(episode: Episode) -> float:
         private and shared                    share of slots that were filled; what was asked aside does not count
         any other game                        its quality / 100
 
-    A game that was broken off, by whoever, and one whose context was full is worth 0.
+    A game that was broken off, by whoever, and one whose context was full has the reward 0.
 
     Args:
       episode: of any game.

@@ -1,15 +1,15 @@
 """Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
 
     games     how many seeds each game gets, and the episodes of every seed
-    rewards   what an episode is worth (`dfc.training.episode_rewards`)
+    rewards   of episodes (`dfc.training.episode_rewards`)
     update    the sequences of each optimizer update, the loss, the updates
     keep      win rates on fresh games; the update is kept or dropped
     iterate   all of it, once
     train     the iterations of a stage
 
 It is an iteration of Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2); with what that method adds turned off, as
-`RlRun` has it by default, it is one of GRPO (arXiv 2402.03300). A method of its own brings its own `Learning`, and may
-have stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
+`RlRunConfig` has it by default, it is one of GRPO (arXiv 2402.03300). A method of its own brings its own `Learning`,
+and may have stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
 
 How it departs from the paper:
 
@@ -21,7 +21,8 @@ How it departs from the paper:
 3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
 4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
 5. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
-6. A game that the policy ends by filling its own context is worth `reward.overrun`, a loss: otherwise rambling would
+6. A game that the policy ends by filling its own context has the reward `reward.overrun`, a loss: otherwise rambling
+would
    pay where a game goes badly. One that was stopped from outside (the other seat's context, `rollout.max_actions`
    where nobody is measurably ahead) is like one that failed: no advantage, and in no mean. The paper names neither.
 7. The policy's earlier thoughts stay in the conversation and count against `rollout.max_prompt_length`; the paper does
@@ -38,7 +39,7 @@ import jax
 import numpy as np
 
 from dfc import curriculum, multihost, rewards
-from dfc.config import GrpoConfig, RlRun
+from dfc.config import GrpoConfig, RlRunConfig
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
@@ -52,9 +53,9 @@ from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
 from dfc.training import episode_advantages, episode_rewards, instances, opponents, teacher_errors
-from dfc.training.episode_rewards import Worth, total
+from dfc.training.episode_rewards import Reward, total
 from dfc.training.packing import Segment, packed, segment
-from dfc.training.rl_run import Run, State
+from dfc.training.rl_run import State, TrainingRun
 from dfc.training.trainer import LossFunction
 
 Shares = list[list[Segment]]  # what every optimizer update of an iteration trains on
@@ -80,7 +81,7 @@ class Learning:
     reads_turns: bool = False
 
 
-def grpo(config: RlRun) -> Learning:
+def grpo(config: RlRunConfig) -> Learning:
     """Returns group relative policy optimization as a configuration says."""
     return Learning(
         make_loss(config.grpo, config.batch.row_length),
@@ -93,7 +94,7 @@ def grpo(config: RlRun) -> Learning:
 # ---- games ----------------------------------------------------------------------------------------------------------
 
 
-def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun) -> dict[str, int]:
+def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRunConfig) -> dict[str, int]:
     """Returns how many groups, of a rollout seed each, a game gets; their sum is groups_per_game x games (3.2.3)."""
     budget = config.groups_per_game * len(games)
     priority = config.mixed_priority
@@ -106,7 +107,7 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun
     return dict(zip(games, seeds.tolist(), strict=True))
 
 
-def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration: int) -> list[EpisodeSpec]:
+def rollout_specs(seeds: Mapping[str, int], config: RlRunConfig, stage: str, iteration: int) -> list[EpisodeSpec]:
     """Returns `group_size` episodes of every rollout seed; seats alternate from seed to seed.
 
     Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
@@ -130,7 +131,7 @@ def rollout_specs(seeds: Mapping[str, int], config: RlRun, stage: str, iteration
 
 
 def planned(
-    games: Sequence[str], win_rates: Mapping[str, float], config: RlRun, stage: str, iteration: int
+    games: Sequence[str], win_rates: Mapping[str, float], config: RlRunConfig, stage: str, iteration: int
 ) -> tuple[dict[str, int], list[EpisodeSpec]]:
     """Returns how many groups an iteration plays of each game, and its episodes: of random deals, or in epochs."""
     if config.deals == "epochs":
@@ -139,7 +140,7 @@ def planned(
     return seeds, rollout_specs(seeds, config, stage, iteration)
 
 
-def games_played(config: RlRun, turns: int) -> tuple[int, int]:
+def games_played(config: RlRunConfig, turns: int) -> tuple[int, int]:
     """Returns how many games iterations play: those trained on, and those that decide what is kept.
 
     Args:
@@ -151,7 +152,7 @@ def games_played(config: RlRun, turns: int) -> tuple[int, int]:
     return groups * config.group_size, turns * judged
 
 
-def games_lines(config: RlRun) -> list[str]:
+def games_lines(config: RlRunConfig) -> list[str]:
     """Returns a line for every game whose rules differ from those of its id."""
     changed = {
         game: ", ".join(f"{name} = {value}" for name, value in options.items())
@@ -181,7 +182,7 @@ def group_members(episodes: Sequence[Episode]) -> np.ndarray:
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
-def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRun, seed: int) -> Shares:
+def sequences(episodes: Sequence[Episode], values: Sequence[Reward], config: RlRunConfig, seed: int) -> Shares:
     """Returns the episodes to train on, one list per optimizer update; episodes of a group stay together.
 
     Half-negative drops half of the episodes, or turns, with a negative advantage: those whose gradient lowers a
@@ -204,19 +205,19 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Worth], config: RlRu
     if config.half_negative:
         dropped = ~rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)
     kept = np.where(dropped, 0, relative)
-    worth: Sequence[float | np.ndarray] | np.ndarray = kept
+    advantages: Sequence[float | np.ndarray] | np.ndarray = kept
     if by_turn:
-        samples, worth = episode_advantages.by_token(episodes, kept, dropped)
+        samples, advantages = episode_advantages.by_token(episodes, kept, dropped)
     trained = None
     if config.grpo.kl_coefficient > 0:
         left = ~dropped if dropped.ndim == 1 else np.ones(len(episodes), np.bool_)  # of turns: by the samples' masks
         trained = left & np.asarray([episode.counted for episode in episodes])
-    return share_out(samples, worth, members, config.grpo.updates_per_iteration, seed, trained=trained)
+    return share_out(samples, advantages, members, config.grpo.updates_per_iteration, seed, trained=trained)
 
 
 def share_out(
     samples: Sequence[Sample],
-    worth: Sequence[float | np.ndarray] | np.ndarray,
+    advantages: Sequence[float | np.ndarray] | np.ndarray,
     members: np.ndarray,
     updates: int,
     seed: int,
@@ -227,22 +228,22 @@ def share_out(
 
     Args:
       samples: what was sampled.
-      worth: their advantages, of each a number, or float32 [tokens].
+      advantages: of each a number, or float32 [tokens].
       members: int [groups, size], which samples form a group.
       updates: how many shares.
       seed: of the order: groups come game by game, and dealt out like that an update would see one game only.
       trained: bool [samples], which are trained on; None: those whose advantage is not 0.
     """
-    chosen = [np.any(one) for one in worth] if trained is None else trained
+    chosen = [np.any(one) for one in advantages] if trained is None else trained
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
     shares = [
-        [segment(samples[i], worth[i]) for i in part.ravel() if chosen[i]]
+        [segment(samples[i], advantages[i]) for i in part.ravel() if chosen[i]]
         for part in np.array_split(members[order], updates)
     ]
     return [share for share in shares if any(one.mask.any() for one in share)]
 
 
-def donates(run: Run, state: State) -> bool:
+def donates(run: TrainingRun, state: State) -> bool:
     """Returns whether an iteration's first update may take the memory of the policy it begins with.
 
     What goes in is wanted again if the update is dropped, the start by every stage, and the past by a pool.
@@ -284,7 +285,7 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
 
 
 def update(
-    run: Run,
+    run: TrainingRun,
     shares: Shares,
     params: Params,
     optimizer: Any,  # noqa: ANN401 - of the optimizer
@@ -312,7 +313,9 @@ def update(
     # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
     corrects = config.grpo.importance_cap > 0
     proximal = [
-        trainer.logprobs(params, batch, base_params=base_params, look=run.stop.look) if corrects and number else None
+        trainer.logprobs(params, batch, base_params=base_params, check_stop=run.stop.check_stop)
+        if corrects and number
+        else None
         for number, batch in enumerate(batches)
     ]
     kept = True  # the state that the iteration began with
@@ -325,7 +328,7 @@ def update(
             base_params=base_params,
             proximal=proximal[number],
             donate=number > 0 or donate,
-            look=run.stop.look if kept else None,
+            check_stop=run.stop.check_stop if kept else None,
         )
         kept = kept and not (number == 0 and donate)
         params, optimizer = made.params, made.optimizer_state
@@ -368,7 +371,7 @@ def mean(rates: Mapping[str, float]) -> float:
     return sum(rates.values()) / len(rates)
 
 
-def accepted(win_rate: float, previous: float, best: float, config: RlRun) -> bool:
+def accepted(win_rate: float, previous: float, best: float, config: RlRunConfig) -> bool:
     """Returns whether an update is kept (Algorithm 2, lines 19 to 22)."""
     rule = config.acceptance
     threshold = {"previous": previous, "best": best, "always": -1.0}[rule.rule]
@@ -379,7 +382,7 @@ def accepted(win_rate: float, previous: float, best: float, config: RlRun) -> bo
 
 
 def iterate(
-    run: Run, learning: Learning, state: State, stage: str, games: Sequence[str]
+    run: TrainingRun, learning: Learning, state: State, stage: str, games: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Runs one iteration of Algorithm 2; returns its metrics and its clock readings.
 
@@ -421,8 +424,8 @@ def iterate(
     rolled_out = time.perf_counter()
 
     # Update from the best policy (lines 17 and 18).
-    worth = [values[source] for source in settled.sources]
-    shares = learning.shares(settled.trained, worth, derive_seed("half negative", config.seed, *place))
+    settled_rewards = [values[source] for source in settled.sources]
+    shares = learning.shares(settled.trained, settled_rewards, derive_seed("half negative", config.seed, *place))
     params, optimizer, losses = update(
         run, shares, state.best, state.optimizer, reads_reference=learning.reads_reference, donate=donates(run, state)
     )
@@ -476,9 +479,9 @@ def iterate(
     return metrics, clock
 
 
-def on_record(worth: Worth) -> dict[str, Any]:
+def on_record(reward: Reward) -> dict[str, Any]:
     """Returns how a record names a reward: ``reward``, and ``turn_rewards`` where it is one of turns."""
-    return {"reward": total(worth), **({"turn_rewards": worth} if isinstance(worth, list) else {})}
+    return {"reward": total(reward), **({"turn_rewards": reward} if isinstance(reward, list) else {})}
 
 
 def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
@@ -489,13 +492,13 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
     """
     records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
     generated_tokens: dict[str, int] = defaultdict(int)
-    worth: dict[str, float] = defaultdict(float)
+    reward: dict[str, float] = defaultdict(float)
     spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
     for episode, value in zip(episodes, values, strict=True):
         if not episode.counted:
             continue
         generated_tokens[episode.game] += episode.generated_tokens
-        worth[episode.game] += value
+        reward[episode.game] += value
         spread[episode.game, episode.group, episode.seat].add(value)
     dead: dict[str, list[bool]] = defaultdict(list)
     for (game, _, _), rewards_of_group in spread.items():
@@ -503,7 +506,7 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
     found = {}
     for game, record in records.items():
         wrong = record.illegal_replies + record.malformed_replies
-        found[f"games/{game}/reward"] = worth[game] / record.games
+        found[f"games/{game}/reward"] = reward[game] / record.games
         found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
         found[f"games/{game}/response_length"] = generated_tokens[game] / max(1, record.replies)
         found[f"games/{game}/steps"] = record.steps_per_game
@@ -515,7 +518,9 @@ def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dic
 # ---- a stage ---------------------------------------------------------------------------------------------------------
 
 
-def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None) -> None:
+def begin(
+    run: TrainingRun, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None
+) -> None:
     """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
 
     Args:
@@ -540,7 +545,7 @@ def begin(run: Run, state: State, stage: str, games: Sequence[str], rates: Mappi
 
 
 def train(
-    run: Run,
+    run: TrainingRun,
     learning: Learning,
     state: State,
     stage: str,
@@ -589,7 +594,7 @@ def train(
 
 
 def _iterated(
-    run: Run, learning: Learning, state: State, stage: str, games: Sequence[str]
+    run: TrainingRun, learning: Learning, state: State, stage: str, games: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
     try:

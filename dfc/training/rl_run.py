@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from dfc.checkpoint import Checkpointer
-from dfc.config import RlRun, SamplingConfig
+from dfc.config import RlRunConfig, SamplingConfig
 from dfc.errors import CheckpointError, Interrupted, TrainingError
 from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
@@ -56,10 +56,10 @@ _ARRAYS = ("best", "optimizer", "policies", "pool")
 
 
 @dataclasses.dataclass
-class Run:
+class TrainingRun:
     """What every step needs beside the state."""
 
-    config: RlRun
+    config: RlRunConfig
     folder: RunFolder
     stop: Stop
     workers: RolloutWorkers
@@ -73,7 +73,9 @@ class Run:
     pace: Pace = dataclasses.field(default_factory=Pace)  # of the games before the first step
 
     @classmethod
-    def open(cls, config: RlRun, folder: RunFolder, stop: Stop, loss: LossFunction, *, reads_reference: bool) -> "Run":
+    def open(
+        cls, config: RlRunConfig, folder: RunFolder, stop: Stop, loss: LossFunction, *, reads_reference: bool
+    ) -> "TrainingRun":
         """Loads the model, and makes what plays and what trains it.
 
         Args:
@@ -85,7 +87,7 @@ class Run:
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
-        workers = RolloutWorkers(config, stop.look, sampling=sampling, nf4=nf4)
+        workers = RolloutWorkers(config, stop.check_stop, sampling=sampling, nf4=nf4)
         opponent = workers.seat(config.opponent) if config.opponent != "pool" else {}
         trainer = make_trainer(config, workers.model, loss, workers.mesh)
         checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)

@@ -11,7 +11,7 @@ from dfc.config.self_play import LanguageSelfPlay
 from dfc.losses import Loss, lsp_challenger_loss, lsp_solver_loss
 from dfc.models.transformer import Params
 from dfc.samples import Sample, TokenBatch
-from dfc.self_play.roles import Earned
+from dfc.self_play.roles import RoleAdvantages
 from dfc.training.packing import Halves, packed, segment
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import LossFunction, Part
@@ -45,7 +45,7 @@ def parts(
     config: LanguageSelfPlay,
     answers: Sequence[Sequence[Sample]],
     queries: Sequence[Sample],
-    worth: Earned,
+    advantages: RoleAdvantages,
     halves: Halves = Halves(),  # noqa: B008 - frozen
 ) -> list[Part]:
     """Returns what an update is made of: the answers, and the queries where the Challenger learns.
@@ -54,21 +54,23 @@ def parts(
 
     Args:
       config: of the run.
-      answers: of every query, the Solver's; fewer than in `worth` where a query was not answered.
+      answers: of every query, the Solver's; fewer than in `advantages` where a query was not answered.
       queries: the Challenger's; empty where they are data.
-      worth: advantages, and what each loss is over.
+      advantages: of queries and answers, and what each loss is over.
       halves: how micro-batches are cut (`Trainer.halves`).
     """
     found = [
         (SOLVER, 1.0, [
-            segment(sample, float(worth.solver[i, j]))
+            segment(sample, float(advantages.solver[i, j]))
             for i, group in enumerate(answers)
             for j, sample in enumerate(group)
-            if worth.trained_answers[i, j]
+            if advantages.trained_answers[i, j]
         ]),
     ]  # fmt: skip
     if config.trains_challenger:
-        own = [segment(q, float(worth.challenger[i])) for i, q in enumerate(queries) if worth.trained_queries[i]]
+        own = [
+            segment(q, float(advantages.challenger[i])) for i, q in enumerate(queries) if advantages.trained_queries[i]
+        ]
         found.append((CHALLENGER, config.challenger.coefficient, own))
     shape = config.batch.row_length, config.batch.micro_batch_rows
     return [
@@ -79,7 +81,7 @@ def parts(
 
 
 def with_reference(
-    trainer: Trainer, reference_params: Params, given: Sequence[Part], look: Callable[[], None]
+    trainer: Trainer, reference_params: Params, given: Sequence[Part], check_stop: Callable[[], None]
 ) -> list[Part]:
     """Returns the parts with the reference's log-probabilities, waited for, so that a clock is right.
 
@@ -87,11 +89,11 @@ def with_reference(
       trainer: of the run.
       reference_params: the model before training, as the trainer reads it (`Trainer.frozen_params`).
       given: the parts.
-      look: as for `Trainer.update`.
+      check_stop: as for `Trainer.update`.
     """
     found = []
     for part in given:
-        logprobs = trainer.reference_logprobs(reference_params, part.micro_batches, look=look)
+        logprobs = trainer.reference_logprobs(reference_params, part.micro_batches, check_stop=check_stop)
         jax.block_until_ready(logprobs)  # type: ignore[no-untyped-call]  # jax leaves it untyped
         found.append(Part(part.name, part.micro_batches, part.coefficient, logprobs))
     return found
@@ -105,7 +107,7 @@ def step(
     *,
     base_params: Params | None,
     donate: bool,
-    look: Callable[[], None],
+    check_stop: Callable[[], None],
 ) -> tuple[Params, Any, dict[str, float]]:
     """Returns what is trained and the optimizer's state after one step for both losses, and the figures of it.
 
@@ -117,16 +119,16 @@ def step(
       base_params: beside adapters, as for `Trainer.update`.
       donate: whether the memory of `params` and `optimizer` may be reused; adapters of roles leave theirs as it is, so
         that a stop between the two finds both as they were.
-      look: as for `Trainer.update`.
+      check_stop: as for `Trainer.update`.
     """
     if not has_roles(params):
-        made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, look=look)
+        made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, check_stop=check_stop)
         figures = {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
         return made.params, made.optimizer_state, figures
     params, optimizer, metrics = dict(params), dict(optimizer), {"loss": 0.0, "gradient_norm": 0.0}
     for part in given:
         role = part.name
-        made = trainer.update(params[role], optimizer[role], [part], base_params=base_params, look=look)
+        made = trainer.update(params[role], optimizer[role], [part], base_params=base_params, check_stop=check_stop)
         params[role], optimizer[role] = made.params, made.optimizer_state
         own = {"gradient_norm": made.gradient_norm, **made.gap}
         metrics |= made.metrics | {f"{role}/{name}": value for name, value in own.items()}

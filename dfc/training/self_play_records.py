@@ -11,9 +11,9 @@ from dfc.rollout.self_play import Reply
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample
 from dfc.self_play import families, hygiene, self_reward, watch
-from dfc.self_play.roles import Earned
+from dfc.self_play.roles import RoleAdvantages
 from dfc.training.self_play import entropy
-from dfc.training.self_play_run import Play, State
+from dfc.training.self_play_run import SelfPlayRun, State
 
 STAGE = "self-play"
 GAME = "language_self_play"  # of records
@@ -91,7 +91,9 @@ def seconds_line(found: IterationRecord) -> str:
     return f"seconds of iteration {found.iteration}: {parts}"
 
 
-def episode_records(play: Play, iteration: int, found: Sampled, worth: Earned) -> list[dict[str, Any]]:
+def episode_records(
+    play: SelfPlayRun, iteration: int, found: Sampled, advantages: RoleAdvantages
+) -> list[dict[str, Any]]:
     """Returns a record of every query with its answers, as an episode whose replies they are."""
     queries, judged = found.queries, found.judged
     judgements = iter([] if judged is None else judged.replies)
@@ -126,17 +128,17 @@ def episode_records(play: Play, iteration: int, found: Sampled, worth: Earned) -
                 query=text,
                 task=queries.tasks[i],
                 wrong=queries.kinds[i],
-                reward=float(worth.values[i]),
+                reward=float(advantages.values[i]),
                 rewards=found.rewards[i, :count].tolist(),
                 scored=found.mask[i, :count].tolist(),
-                advantage=float(worth.challenger[i]),
+                advantage=float(advantages.challenger[i]),
                 **more,
             )
         )
     return records
 
 
-def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str, float]:
+def figures(play: SelfPlayRun, state: State, found: Sampled, advantages: RoleAdvantages) -> dict[str, float]:
     """Returns what is seen of an iteration that is done; brings counts of the state, and the alarms, up to date."""
     queries, judged = found.queries, found.judged
     levels = [None if problem is None else problem.difficulty for problem in map(families.read, queries.texts)]
@@ -145,14 +147,14 @@ def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str
     if judged is not None:
         seen["self_reward_failures"] = judged.failures
     seen |= {f"bad_queries/{kind}": float(count) for kind, count in hygiene.counts(queries.kinds).items()}
-    seen |= {"usable": float(worth.usable.mean()), "unsolved_queries": float(worth.unsolved.sum())}
+    seen |= {"usable": float(advantages.usable.mean()), "unsolved_queries": float(advantages.unsolved.sum())}
     weight = play.config.self_reward.weight if judged is not None else 0.0
-    different = watch.live(found.rewards + weight * found.marks, worth.trained_answers)
+    different = watch.live(found.rewards + weight * found.marks, advantages.trained_answers)
     seen["solver/taught"] = float(different.any())
     play.alarms = state.watch.take(seen)
     metrics = seen | found.also_seen
     if play.config.trains_challenger:
-        counted = worth.challenger[worth.trained_queries]
+        counted = advantages.challenger[advantages.trained_queries]
         metrics["challenger/taught"] = float(counted.size > 0 and counted.max() > counted.min())
     again = hygiene.duplicates_by_difficulty(queries.kinds, levels)
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}
@@ -172,7 +174,7 @@ def figures(play: Play, state: State, found: Sampled, worth: Earned) -> dict[str
 
 
 def iteration_record(
-    play: Play, state: State, metrics: dict[str, float], found: Sampled, clock: PhaseClock
+    play: SelfPlayRun, state: State, metrics: dict[str, float], found: Sampled, clock: PhaseClock
 ) -> IterationRecord:
     """Returns what is recorded and shown of an iteration that is done."""
     tokens = sum(sample.generated_tokens for sample in found.told)

@@ -56,7 +56,7 @@ class State:
 
 
 @dataclasses.dataclass
-class Play:
+class SelfPlayRun:
     """What every iteration needs beside the state.
 
     Attributes:
@@ -93,7 +93,7 @@ class Play:
         stop: Stop,
         losses: Mapping[str, LossFunction],
         score: Callable[[Sequence[str], Sequence[str]], Any],
-    ) -> "Play":
+    ) -> "SelfPlayRun":
         """Loads the model, and makes what samples and what trains.
 
         Args:
@@ -122,7 +122,7 @@ class Play:
             sampling=SamplingConfig(temperature=config.temperature),
             slots=config.rollout.slots,
         )
-        roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.look)
+        roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
         trainer = make_trainer(config, model, losses, mesh)
         trainer.bound_growth(trainer.initial_params(weights, config.seed))
         frozen = trainer.frozen_params(weights)

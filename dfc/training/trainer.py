@@ -333,7 +333,7 @@ class Trainer:
         micro_batches: Sequence[TokenBatch],
         *,
         base_params: Params | None = None,
-        look: Callable[[], None] | None = None,
+        check_stop: Callable[[], None] | None = None,
     ) -> list[jax.Array]:
         """Returns log-probabilities float32 [B, T] of the action tokens of each micro-batch, 0 elsewhere.
 
@@ -344,34 +344,39 @@ class Trainer:
           params: the trained tree.
           micro_batches: of few shapes.
           base_params: with `lora`, the weights beside the adapters.
-          look: as for `update`.
+          check_stop: as for `update`.
 
         Raises:
           ValueError: `base_params` is missing or not wanted.
         """
         self._check_base_params(base_params)
         program = self.programs["own_logprobs"]
-        return self._scored(lambda *given, **how: program(params, base_params, *given, **how), micro_batches, look)
+        return self._scored(
+            lambda *given, **how: program(params, base_params, *given, **how), micro_batches, check_stop
+        )
 
     def reference_logprobs(
         self,
         reference_params: Params,
         micro_batches: Sequence[TokenBatch],
         *,
-        look: Callable[[], None] | None = None,
+        check_stop: Callable[[], None] | None = None,
     ) -> list[jax.Array]:
         """Returns what `update` computes of each micro-batch when it is given `reference_params`, float32 [B, T].
 
         Args:
           reference_params: as for `update`.
           micro_batches: of few shapes.
-          look: as for `update`.
+          check_stop: as for `update`.
         """
         program = self.programs["logprobs"]
-        return self._scored(lambda *given, **how: program(reference_params, *given, **how), micro_batches, look)
+        return self._scored(lambda *given, **how: program(reference_params, *given, **how), micro_batches, check_stop)
 
     def _scored(
-        self, program: Callable[..., jax.Array], micro_batches: Sequence[TokenBatch], look: Callable[[], None] | None
+        self,
+        program: Callable[..., jax.Array],
+        micro_batches: Sequence[TokenBatch],
+        check_stop: Callable[[], None] | None,
     ) -> list[jax.Array]:
         def score(batch: TokenBatch) -> jax.Array:
             capacity = action_capacity(batch) if self._picks else None
@@ -380,7 +385,7 @@ class Trainer:
         scored: list[jax.Array] = []
         with ThreadPoolExecutor(self._workers) as pool:
             for start in range(0, len(micro_batches), self._workers):
-                _look_after(look, scored, self._workers)
+                _check_stop_after(check_stop, scored, self._workers)
                 scored += pool.map(score, micro_batches[start : start + self._workers])
         return scored
 
@@ -397,7 +402,7 @@ class Trainer:
         proximal: Sequence[jax.Array] | None = None,
         dropout_seed: int | None = None,
         donate: bool = False,
-        look: Callable[[], None] | None = None,
+        check_stop: Callable[[], None] | None = None,
     ) -> Update:
         """Returns the trained tree after one update on all micro-batches together.
 
@@ -418,8 +423,8 @@ class Trainer:
             the loss as its fourth argument; None hands it three.
           dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
           donate: reuse the memory of `params` and `state`, which are gone afterwards.
-          look: called between micro-batches, while `params` and `state` are what they were; what it raises ends the
-            update (`dfc.runs.stop_signals.Stop.look`). All processes of a run call it equally often.
+          check_stop: called between micro-batches, while `params` and `state` are what they were; what it raises ends
+            the update (`dfc.runs.stop_signals.Stop.check_stop`). All processes of a run call it equally often.
 
         Raises:
           ValueError: `base_params` is missing or not wanted; `proximal` is not one array per micro-batch; a part is of
@@ -460,7 +465,7 @@ class Trainer:
                 first += count
                 one = functools.partial(gradient, program=program_of(part.name))
                 for start in range(0, count, self._workers):
-                    _look_after(look, gaps, self._workers)
+                    _check_stop_after(check_stop, gaps, self._workers)
                     for found in pool.map(one, numbered[start : start + self._workers]):
                         gaps.append(found.pop("gap"))  # apart: maxima are not summed
                         total = _widened(found, count) if total is None else self.programs["add"](total, found)
@@ -512,12 +517,12 @@ def gone(params: Params) -> bool:
     return any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
 
 
-def _look_after(look: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
-    """Calls `look` when all but the last micro-batches are computed; the host alone would be through at once."""
-    if look is not None:
+def _check_stop_after(check_stop: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
+    """Calls `check_stop` when all but the last micro-batches are computed; the host alone would be through at once."""
+    if check_stop is not None:
         if len(done) > workers:
             jax.block_until_ready(done[-workers - 1])  # type: ignore[no-untyped-call]  # jax leaves it untyped
-        look()
+        check_stop()
 
 
 def _is_tree(part: object) -> bool:

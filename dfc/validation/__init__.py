@@ -14,16 +14,16 @@ from dfc.config import (
     BuildDialogues,
     Evaluate,
     EvaluateAnswers,
-    GamesRun,
+    GamesRunConfig,
     LanguageSelfPlay,
-    ModelRun,
+    ModelRunConfig,
     Playpen,
-    RlRun,
-    Run,
+    RlRunConfig,
+    RunConfig,
     SelfPlayBase,
     SmallModel,
     TinyPlayer,
-    TrainingRun,
+    TrainingRunConfig,
     fields,
     shipped,
 )
@@ -37,7 +37,7 @@ _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add t
 _UP = {".", ".."}
 
 
-def problems(config: Run) -> list[str]:
+def problems(config: RunConfig) -> list[str]:
     """Returns every problem of a configuration, one sentence each: the key, what came, what is allowed.
 
     Values are only compared with each other once every type is right and no key or password is among them, which no
@@ -46,24 +46,24 @@ def problems(config: Run) -> list[str]:
     found = [*key_search.problems(config), *fields.type_problems(config)]
     if not found:
         found = fields.range_problems(config) + _rule_problems(config)
-    if isinstance(config, GamesRun):
+    if isinstance(config, GamesRunConfig):
         found = games_problems(config.games) + found
     search = key_search.KeySearch(key_search.variables_of(config))
     return [search.redact(problem) for problem in found]
 
 
-def check(config: Run) -> None:
+def check(config: RunConfig) -> None:
     """Raises a `ConfigError` that lists all `problems`, if there are any."""
     found = problems(config)
     if found:
         raise ConfigError(found)
 
 
-def _rule_problems(config: Run) -> list[str]:
+def _rule_problems(config: RunConfig) -> list[str]:
     found = _name_problems(config) + _module_problems(config)
-    if isinstance(config, ModelRun | Evaluate):
+    if isinstance(config, ModelRunConfig | Evaluate):
         found += config.mesh.problems()
-    if isinstance(config, ModelRun) and not config.model.path:
+    if isinstance(config, ModelRunConfig) and not config.model.path:
         found.append(
             "model.path is empty: must be a folder in the Hugging Face layout, ORG/NAME of the Hub, or tiny_player"
         )
@@ -91,7 +91,7 @@ def games_problems(games: object) -> list[str]:
     return found
 
 
-def _name_problems(config: Run) -> list[str]:
+def _name_problems(config: RunConfig) -> list[str]:
     name = config.name
     if name.isprintable() and 0 < len(name.encode()) <= _LONGEST_NAME and not {"/", "\\"} & set(name) | {name} & _UP:
         return []
@@ -99,7 +99,7 @@ def _name_problems(config: Run) -> list[str]:
     return [f"name={name!r}: must be {allowed}; runs go to runs/<name>, --workdir takes a path"]
 
 
-def _module_problems(config: Run) -> list[str]:
+def _module_problems(config: RunConfig) -> list[str]:
     """Returns why a recipe in a file of one's own cannot be run; it is imported, as it will be."""
     if config.module.endswith(".py"):
         try:
@@ -109,7 +109,7 @@ def _module_problems(config: Run) -> list[str]:
     return []
 
 
-def _rollout_problems(config: GamesRun) -> list[str]:
+def _rollout_problems(config: GamesRunConfig) -> list[str]:
     rollout, found = config.rollout, []
     if rollout.max_reply_length > rollout.max_length:
         found.append(
@@ -133,7 +133,7 @@ def _rollout_problems(config: GamesRun) -> list[str]:
     return found
 
 
-def _training_problems(config: TrainingRun) -> list[str]:
+def _training_problems(config: TrainingRunConfig) -> list[str]:
     found, shards = [], config.mesh.data * config.mesh.fsdp
     if shards > 0 and config.batch.micro_batch_rows % shards:
         found.append(_rows_problem(config, shards))
@@ -161,7 +161,7 @@ def _tiny_player_problems(config: TinyPlayer) -> list[str]:
     return found
 
 
-def _rows_problem(config: TrainingRun, shards: int) -> str:
+def _rows_problem(config: TrainingRunConfig, shards: int) -> str:
     rows = config.batch.micro_batch_rows
     nearest = max(1, (rows + shards // 2) // shards) * shards
     return (
@@ -173,10 +173,10 @@ def _rows_problem(config: TrainingRun, shards: int) -> str:
 # ---- beside problems -------------------------------------------------------------------------------------------------
 
 
-def notices(config: Run) -> list[str]:
+def notices(config: RunConfig) -> list[str]:
     """Returns what a person should know of a valid configuration before it runs, one line each."""
-    found = reinforcement.notices(config) if isinstance(config, RlRun) else []
-    if not isinstance(config, GamesRun) or not (limit := config.rollout.max_actions):
+    found = reinforcement.notices(config) if isinstance(config, RlRunConfig) else []
+    if not isinstance(config, GamesRunConfig) or not (limit := config.rollout.max_actions):
         return found
     max_game_length = {
         game_id: registry.make(game_id, **options).max_game_length for game_id, options in config.games.items()
@@ -188,7 +188,7 @@ def notices(config: Run) -> list[str]:
     return [*found, f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
 
 
-def path_problems(config: Run) -> list[str]:
+def path_problems(config: RunConfig) -> list[str]:
     """Returns what this machine lacks for a valid configuration: the model's folder, the keys of endpoints."""
     try:
         return _folder_problems(config) + players.path_problems(config) + players.key_problems(config)
@@ -196,7 +196,7 @@ def path_problems(config: Run) -> list[str]:
         return [f"a path of the configuration cannot be looked at: {error_text(error)}"]
 
 
-def _folder_problems(config: Run) -> list[str]:
+def _folder_problems(config: RunConfig) -> list[str]:
     if isinstance(config, EvaluateAnswers) and (found := answers.path_problems(config)):
         return found
     if isinstance(config, BuildData):
@@ -208,7 +208,7 @@ def _folder_problems(config: Run) -> list[str]:
         found += playpen.path_problems(config)
     if isinstance(config, LanguageSelfPlay):
         found += self_play.path_problems(config)
-    if not isinstance(config, ModelRun) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
+    if not isinstance(config, ModelRunConfig) or config.model.path == "tiny_player" or is_hub_name(config.model.path):
         return found
     path = Path(config.model.path)
     if path.is_dir():
@@ -220,24 +220,24 @@ def _folder_problems(config: Run) -> list[str]:
     return [*found, f"model.path={config.model.path!r}: no such folder (current folder: {Path.cwd()}); {hint}"]
 
 
-def device_problems(config: Run, devices: int) -> list[str]:
+def device_problems(config: RunConfig, devices: int) -> list[str]:
     """Returns why a valid configuration's mesh does not fit this number of devices."""
-    if not isinstance(config, ModelRun | Evaluate):
+    if not isinstance(config, ModelRunConfig | Evaluate):
         return []
     try:
         data, fsdp, _ = config.mesh.shape(devices)
     except ConfigError as error:
         return list(error.problems)
-    if isinstance(config, TrainingRun) and config.batch.micro_batch_rows % (data * fsdp):
+    if isinstance(config, TrainingRunConfig) and config.batch.micro_batch_rows % (data * fsdp):
         return [_rows_problem(config, data * fsdp)]
     return []
 
 
 # Kinds of configuration, and the rules that each has beside those of all.
 _RULES_OF_KINDS: tuple[tuple[type, Callable[[Any], list[str]]], ...] = (
-    (GamesRun, _rollout_problems),
-    (TrainingRun, _training_problems),
-    (RlRun, reinforcement.problems),
+    (GamesRunConfig, _rollout_problems),
+    (TrainingRunConfig, _training_problems),
+    (RlRunConfig, reinforcement.problems),
     (Playpen, playpen.problems),
     (SmallModel, _small_model_problems),
     (TinyPlayer, _tiny_player_problems),

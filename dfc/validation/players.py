@@ -11,10 +11,10 @@ from dfc.config import (
     EvaluateTasks,
     GameOptions,
     Paprika,
-    PlayersRun,
+    PlayersRunConfig,
     Playpen,
-    RlRun,
-    Run,
+    RlRunConfig,
+    RunConfig,
 )
 from dfc.errors import ConfigError
 from dfc.games import registry, scripted
@@ -37,9 +37,9 @@ class _Seat(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def problems(config: Run) -> list[str]:
+def problems(config: RunConfig) -> list[str]:
     """Returns what is wrong with the players of a configuration, one sentence each."""
-    if not isinstance(config, PlayersRun):
+    if not isinstance(config, PlayersRunConfig):
         return []
     specs, found = _specs(config)
     if isinstance(config, Evaluate | EvaluateTasks):
@@ -65,18 +65,18 @@ def problems(config: Run) -> list[str]:
     )
 
 
-def path_problems(config: Run) -> list[str]:
+def path_problems(config: RunConfig) -> list[str]:
     """Returns which players of a checked configuration are models whose folder is missing or holds no weights."""
     found = []
-    for seat, spec in _specs(config)[0] if isinstance(config, PlayersRun) else ():
+    for seat, spec in _specs(config)[0] if isinstance(config, PlayersRunConfig) else ():
         if (wrong := player_specs.problem(spec, (*seat.words, *STRENGTHS))) is not None:
             found.append(f"{seat.key}: {wrong}")
     return found
 
 
-def key_problems(config: Run) -> list[str]:
+def key_problems(config: RunConfig) -> list[str]:
     """Returns which keys of this recipe's endpoints the environment lacks, or has in a form that cannot be sent."""
-    if not isinstance(config, PlayersRun):
+    if not isinstance(config, PlayersRunConfig):
         return []
     found = []
     for spec in dict.fromkeys(spec for _, spec in _specs(config)[0] if spec.kind == "endpoint"):
@@ -94,14 +94,14 @@ def sound_games(games: object) -> Mapping[str, GameOptions]:
     return {g: o for g, o in games.items() if isinstance(o, Mapping) and not registry.problems(g, o)}
 
 
-def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str]]:
+def _specs(config: PlayersRunConfig) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str]]:
     """Returns the players of a run with their seats, and what is wrong with the words of the others."""
     seats = _seats_of_playpen(config)
     if isinstance(config, Evaluate | EvaluateTasks):
         seats += [_Seat("policies", text) for text in config.policies]
     if isinstance(config, EvaluateTasks):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
-    if isinstance(config, RlRun):
+    if isinstance(config, RlRunConfig):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS_OF_TRAINING))
     elif isinstance(config, Branch):
         seats.append(_Seat("opponent", config.opponent, OPPONENT, _OPPONENTS))
@@ -122,7 +122,7 @@ def _specs(config: PlayersRun) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str
     return specs, found
 
 
-def _seats_of_playpen(config: PlayersRun) -> list[_Seat]:
+def _seats_of_playpen(config: PlayersRunConfig) -> list[_Seat]:
     if not isinstance(config, Playpen):
         return []
     seats = []
@@ -133,16 +133,18 @@ def _seats_of_playpen(config: PlayersRun) -> list[_Seat]:
     return seats
 
 
-def _collecting(config: PlayersRun) -> tuple[CollectConfig, str] | None:
+def _collecting(config: PlayersRunConfig) -> tuple[CollectConfig, str] | None:
     """Returns the settings of collecting from several samples, and the part of their keys before them."""
     if isinstance(config, CollectConfig):
         return config, ""
     return (config.collect, "collect.") if isinstance(config, Paprika) and "collect" in config.stages else None
 
 
-def _role_problems(config: PlayersRun) -> list[str]:
+def _role_problems(config: PlayersRunConfig) -> list[str]:
     """Returns which roles the policy cannot take: of games that are not played, or that they do not have."""
-    settings, path = (config, "") if isinstance(config, RlRun | EvaluateTasks) else _collecting(config) or (None, "")
+    settings, path = (
+        (config, "") if isinstance(config, RlRunConfig | EvaluateTasks) else _collecting(config) or (None, "")
+    )
     games, found = sound_games(config.games), []
     for game, role in settings.learner_roles.items() if settings is not None else ():
         if game not in games:
@@ -155,7 +157,7 @@ def _role_problems(config: PlayersRun) -> list[str]:
     return found
 
 
-def _demonstrator_problems(config: PlayersRun, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
+def _demonstrator_problems(config: PlayersRunConfig, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
     """Returns why a demonstrator cannot play: it and everybody it meets is asked without an engine."""
     collect = _collecting(config)
     if collect is None or not collect[0].demonstrator:
@@ -232,7 +234,7 @@ def _opponent_problems(config: EvaluateTasks, specs: list[PlayerSpec]) -> list[s
     return found
 
 
-def _scripted_problems(config: PlayersRun, seat: _Seat, spec: PlayerSpec) -> list[str]:
+def _scripted_problems(config: PlayersRunConfig, seat: _Seat, spec: PlayerSpec) -> list[str]:
     found = []
     for game, options in sound_games(config.games).items() if spec.kind == "scripted" else ():
         if seat.key == "simulators" or (seat.name == OPPONENT and registry.make(game, **options).seats == 1):
@@ -246,7 +248,7 @@ def _scripted_problems(config: PlayersRun, seat: _Seat, spec: PlayerSpec) -> lis
     return found
 
 
-def _simulator_problems(config: PlayersRun) -> list[str]:
+def _simulator_problems(config: PlayersRunConfig) -> list[str]:
     who, found = config.simulators, []
     if who == SCRIPT:
         for game in sound_games(config.games):
@@ -269,7 +271,7 @@ def _simulator_problems(config: PlayersRun) -> list[str]:
     return []
 
 
-def _endpoint_problems(config: PlayersRun, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
+def _endpoint_problems(config: PlayersRunConfig, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
     found = []
     kinds = {spec.name: spec.kind for _, spec in specs}
     asked = ", ".join(name for name, kind in kinds.items() if kind == "endpoint") or "none"

@@ -8,7 +8,7 @@ from dfc.config import (
     Grpo,
     MixedPriorityConfig,
     OpponentReplyConfig,
-    RlRun,
+    RlRunConfig,
 )
 from dfc.games import functions, instances, registry
 from dfc.validation.players import sound_games
@@ -16,7 +16,7 @@ from dfc.validation.players import sound_games
 _KINDS = GroupingConfig().order
 
 
-def problems(config: RlRun) -> list[str]:
+def problems(config: RlRunConfig) -> list[str]:
     """Returns every contradiction, one sentence each."""
     found = []
     if config.batch.row_length < config.rollout.max_length:
@@ -50,7 +50,7 @@ def problems(config: RlRun) -> list[str]:
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
 
 
-def _quality_problems(config: RlRun) -> list[str]:
+def _quality_problems(config: RlRunConfig) -> list[str]:
     if config.reward.measure != "quality" or config.reward.function:
         return []
     return [
@@ -61,7 +61,7 @@ def _quality_problems(config: RlRun) -> list[str]:
     ]
 
 
-def _deals_problems(config: RlRun) -> list[str]:
+def _deals_problems(config: RlRunConfig) -> list[str]:
     if config.deals != "epochs":
         size = config.groups_per_iteration
         what = f"groups_per_iteration={size}: is of deals='epochs'; leave it at 0, and set groups_per_game"
@@ -82,12 +82,12 @@ def _deals_problems(config: RlRun) -> list[str]:
     return found
 
 
-def notices(config: RlRun) -> list[str]:
+def notices(config: RlRunConfig) -> list[str]:
     """Returns what valid settings come to that one may not expect: what is set without effect, and how many epochs."""
     return _without_effect(config) + _epochs(config)
 
 
-def _without_effect(config: RlRun) -> list[str]:
+def _without_effect(config: RlRunConfig) -> list[str]:
     """Returns a sentence for each technique that is off and has settings of its own nevertheless."""
     found = []
     if not config.mixed_priority.enabled and config.mixed_priority != MixedPriorityConfig(enabled=False):
@@ -97,7 +97,7 @@ def _without_effect(config: RlRun) -> list[str]:
     return found
 
 
-def _epochs(config: RlRun) -> list[str]:
+def _epochs(config: RlRunConfig) -> list[str]:
     """Returns how many epochs a run has, one sentence; nothing where its deals are random."""
     if config.deals != "epochs" or not isinstance(config, Grpo):
         return []
@@ -110,7 +110,7 @@ def _epochs(config: RlRun) -> list[str]:
     return [what]
 
 
-def _opponent_problems(config: RlRun) -> list[str]:
+def _opponent_problems(config: RlRunConfig) -> list[str]:
     found = []
     if config.train_both_seats and config.opponent != "itself":
         found.append(

@@ -17,15 +17,15 @@ from dfc.config import (
     EvaluateTasks,
     EvaluateTasksConfig,
     Games,
-    GamesRun,
+    GamesRunConfig,
     Paprika,
     Preference,
     PreferenceConfig,
-    RlRun,
-    RowsRun,
-    Run,
+    RlRunConfig,
+    RowsRunConfig,
+    RunConfig,
     SelectionLimits,
-    StagesRun,
+    StagesRunConfig,
     TaskCollectionConfig,
     TaskCurriculum,
     TinyPlayer,
@@ -48,11 +48,11 @@ class _Section(NamedTuple):
     path: str
 
 
-def problems(config: Run) -> list[str]:
+def problems(config: RunConfig) -> list[str]:
     """Returns every problem of the stages of a recipe, one sentence each."""
     found = _stage_problems(config) if isinstance(config, Paprika) else []
-    games = players.sound_games(config.games) if isinstance(config, GamesRun) else {}
-    if isinstance(config, RlRun | TinyPlayer) or _section(config, "collect") is not None:
+    games = players.sound_games(config.games) if isinstance(config, GamesRunConfig) else {}
+    if isinstance(config, RlRunConfig | TinyPlayer) or _section(config, "collect") is not None:
         unlearnable = _unlearnable(games, fresh=isinstance(config, TinyPlayer))
         found += unlearnable.values()
         games = {game: options for game, options in games.items() if game not in unlearnable}  # one problem each
@@ -62,18 +62,22 @@ def problems(config: Run) -> list[str]:
         found += _build_problems(config, *section)
     if (section := _section(config, "rpo")) is not None:
         found += _preference_problems(*section)
-    if isinstance(config, RowsRun | StagesRun) and config.adapter.base == "nf4" and config.adapter.rank == 0:
+    if (
+        isinstance(config, RowsRunConfig | StagesRunConfig)
+        and config.adapter.base == "nf4"
+        and config.adapter.rank == 0
+    ):
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    if isinstance(config, RowsRun):
+    if isinstance(config, RowsRunConfig):
         found += training_rows.problems(config)
-    if isinstance(config, StagesRun):
+    if isinstance(config, StagesRunConfig):
         found += _length_problems(config)
     if (section := _section(config, "evaluate_tasks")) is not None:
         found += _evaluate_problems(config, *section, games)
     return found
 
 
-def _section(config: Run, stage: str) -> _Section | None:
+def _section(config: RunConfig, stage: str) -> _Section | None:
     """Returns the settings of a stage that a recipe goes through, and where they are; None if it does not."""
     own = {
         "collect": Collect | Branch,
@@ -88,12 +92,12 @@ def _section(config: Run, stage: str) -> _Section | None:
     return None
 
 
-def path_problems(config: Run) -> list[str]:
+def path_problems(config: RunConfig) -> list[str]:
     """Returns which folders that these recipes read do not exist."""
     wanted, found = [], []
     if isinstance(config, BuildData | Branch):
         wanted.append(("trajectories", config.trajectories, "name the run that collected them"))
-    if isinstance(config, RowsRun):
+    if isinstance(config, RowsRunConfig):
         wanted += training_rows.places(config)
     if isinstance(config, Paprika) and "build_data" in config.stages:
         if "collect" not in config.stages:
@@ -137,7 +141,7 @@ def _split_problems(key: str, split: str, games: Games) -> list[str]:
     return found
 
 
-def _collect_problems(config: Run, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
+def _collect_problems(config: RunConfig, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
     found = _split_problems(f"{path}split", collect.split, games)
     for game, options in games.items():
         played = not isinstance(config, Branch)  # and not recorded before
@@ -160,7 +164,7 @@ def _group_problems(config: TaskCurriculum, games: Games) -> list[str]:
     return []
 
 
-def _samples_problems(config: Run, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
+def _samples_problems(config: RunConfig, collect: TaskCollectionConfig, path: str, games: Games) -> list[str]:
     found: list[str] = []
     several = list(games)  # a curriculum's number is at least 2
     if isinstance(collect, CollectConfig):
@@ -203,7 +207,7 @@ def _unlearnable(games: Games, *, fresh: bool) -> dict[str, str]:
 # ---- building and training -------------------------------------------------------------------------------------------
 
 
-def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]:
+def _build_problems(config: RunConfig, build: SelectionLimits, path: str) -> list[str]:
     found = []
     if 0 < build.turn_ratio <= 1:
         found.append(f"{path}turn_ratio={build.turn_ratio}: must be above 1, or 0 for failures only")
@@ -211,7 +215,7 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
     both = sorted(set(groups) & set(build.leave_out))
     if both:
         found.append(f"{path}game_groups and .leave_out both name {', '.join(both)}")
-    collected = players.sound_games(config.games) if isinstance(config, GamesRun) and _collects(config) else None
+    collected = players.sound_games(config.games) if isinstance(config, GamesRunConfig) and _collects(config) else None
     for key, names in (("game_groups", groups), ("leave_out", build.leave_out)):
         unknown = [game for game in names if not _is_game(game)]
         if unknown:
@@ -232,7 +236,7 @@ def _build_problems(config: Run, build: SelectionLimits, path: str) -> list[str]
     return found + _label_problems(build.rejected_failures, path)
 
 
-def _collects(config: Run) -> bool:
+def _collects(config: RunConfig) -> bool:
     return _section(config, "collect") is not None
 
 
@@ -255,7 +259,7 @@ def _preference_problems(settings: PreferenceConfig, path: str) -> list[str]:
     return []
 
 
-def _length_problems(config: StagesRun) -> list[str]:
+def _length_problems(config: StagesRunConfig) -> list[str]:
     """Returns which rows could come out longer than training takes: reported now, and not after the collection."""
     section = _section(config, "build_data")
     if section is None:
@@ -293,7 +297,7 @@ def _stage_problems(config: Paprika) -> list[str]:
 # ---- evaluating ------------------------------------------------------------------------------------------------------
 
 
-def _evaluate_problems(config: Run, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
+def _evaluate_problems(config: RunConfig, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
     found = _unknown_games(f"{path}tasks_of", section.tasks_of)
     found += _split_problems(f"{path}split", section.split, games)
     if not section.temperatures:
@@ -314,7 +318,7 @@ def _evaluate_problems(config: Run, section: EvaluateTasksConfig, path: str, gam
     return found + _overlap_problems(config, section, path, games)
 
 
-def _overlap_problems(config: Run, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
+def _overlap_problems(config: RunConfig, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
     """Returns why no task, or one that is collected from, would be evaluated."""
     collecting = _section(config, "collect")
     collect = collecting.settings if collecting is not None else None

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from dfc.config import RowsRun
+from dfc.config import RowsRunConfig
 from dfc.config.tasks import PreferenceConfig, SftConfig
 
 _LEAST = Fraction(1, 1000)  # of an update's rows; below it an epoch has no end that anybody waits for
 
 
-def problems(config: RowsRun) -> list[str]:
+def problems(config: RowsRunConfig) -> list[str]:
     """Returns every problem of a recipe that trains on rows, one sentence each."""
     assert isinstance(config, SftConfig | PreferenceConfig)  # noqa: S101 - there are no others
     found = list(_share_problems(config.data_shares, config.batch_size))
@@ -44,7 +44,7 @@ def _share_problems(data_shares: Mapping[str, float], batch_size: int) -> Iterat
         )
 
 
-def places(config: RowsRun) -> list[tuple[str, str, str]]:
+def places(config: RowsRunConfig) -> list[tuple[str, str, str]]:
     """Returns key, value and fix of every place of rows that a run names."""
     hint = "name what build_data made, or a file of conversations"
     found = [("data", config.data, hint), *(("data_shares", place, hint) for place in config.data_shares)]

@@ -36,7 +36,18 @@ _POLAR = re.compile(
 _UNCLEAR = frozenset(("not", "never", "and", "but", "than", "without", "n't", "most", "largest", "only"))
 _ONCE = frozenset(("former", "once", "formerly", "ever", "state", "province", "region", "provincial", "regional"))
 _NUMBER = re.compile(r"(\d[\d,.]*|one|two|three|four|five|six|eight|ten|half a|a)\s*(million|thousand)?\b")
-_WORTH = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "half a": 0.5, "a": 1}
+_NUMBERS = {
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "eight": 8,
+    "ten": 10,
+    "half a": 0.5,
+    "a": 1,
+}
 _UNDER = re.compile(r"\b(?:less|fewer|under|below|smaller|at most)\b")
 _OVER = re.compile(r"\b(?:more|over|above|larger|bigger|greater|at least|exceed\w*)\b")
 _PEOPLE = (("large", 5e6, float("inf")), ("middle", 1e6, 5e6), ("small", 0, 1e6))
@@ -176,7 +187,7 @@ def _of_size(said: str, words: set[str], sentence: str) -> bool | None:
         if len(found) != 1 or over == under:
             return None
         figure = found[0][1]
-        many = _WORTH.get(figure) or float(figure.replace(",", "").rstrip(".") or 0)
+        many = _NUMBERS.get(figure) or float(figure.replace(",", "").rstrip(".") or 0)
         many *= {"million": 1e6, "thousand": 1e3}.get(found[0][2] or "", 1)
         if low >= many or high <= many:
             return (low >= many) == over

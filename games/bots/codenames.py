@@ -6,7 +6,7 @@ from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.dialogue.codenames import ASSASSIN, GIVER, NEUTRAL, OPPONENT, OWN, Codenames, groups, pool
 from dfc.games.rng import GameRng
 
-_WORTH = {OWN: 1.0, NEUTRAL: -1.0, OPPONENT: -2.0, ASSASSIN: -100.0}  # of the word that a guess reveals
+_VALUE_OF = {OWN: 1.0, NEUTRAL: -1.0, OPPONENT: -2.0, ASSASSIN: -100.0}  # of the word that a guess reveals
 
 
 def _simple(game: Codenames, seat: int, rng: GameRng) -> str:
@@ -35,8 +35,8 @@ def _best_clue(game: Codenames) -> str:
         rank = _nearness(clue)
         near = sorted((word for word in hidden if word in rank), key=lambda word: rank[word])
         number = next((at for at, word in enumerate(near) if game.kinds[word] != OWN), len(near))
-        worth = float(number) if number or not near else _WORTH[game.kinds[near[0]]]
-        found.append((worth, f"CLUE: {clue}\nTARGETS: {', '.join(near[:number] or own[:1])}", clue))
+        value = float(number) if number or not near else _VALUE_OF[game.kinds[near[0]]]
+        found.append((value, f"CLUE: {clue}\nTARGETS: {', '.join(near[:number] or own[:1])}", clue))
     found.sort(key=lambda each: -each[0])
     allowed = (action for _, action, clue in found if game.clue_problem(clue) is None)
     return next(allowed, game.legal_actions()[0])

@@ -39,12 +39,12 @@ def _strong(game: GuessWhat, seat: int, rng: GameRng) -> str:
     left = _left(game)
     if len(left) == 1 or game.round == game.rounds or not splitting(left):
         return f"{GUESS} {bare(any_of(sorted(left), rng))}"
-    worth = {
+    scores = {
         question: (max(map(questions_needed, (some, left - some))), abs(2 * len(some) - len(left)))
         for question, some in splitting(left).items()
     }
-    best = min(worth.values())
-    return f"{QUESTION} {any_of([question for question, value in worth.items() if value == best], rng)}"
+    best = min(scores.values())
+    return f"{QUESTION} {any_of([question for question, value in scores.items() if value == best], rng)}"
 
 
 def _left(game: GuessWhat) -> frozenset[str]:

@@ -52,9 +52,9 @@ def _strong(game: SimpleNegotiation, seat: int, rng: GameRng) -> str:
     best, choice = 0.0, ""
     for (i, a, j, b), holds in _candidates(game, seat):
         accepted, other_gain = _answer(i, a, j, b, refused.get((i, j), ()))
-        worth = holds * accepted * (b * game.values[seat][j] - a * game.values[seat][i] - other_gain)
-        if worth > best:
-            best, choice = worth, _single(i, a, j, b)
+        value = holds * accepted * (b * game.values[seat][j] - a * game.values[seat][i] - other_gain)
+        if value > best:
+            best, choice = value, _single(i, a, j, b)
     return choice or any_of(_WORDS, rng)
 
 

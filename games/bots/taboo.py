@@ -38,15 +38,15 @@ def _guess(game: Taboo, clues: Iterable[str], rng: GameRng, least: int = 0) -> s
     """Returns a guess that was not made yet: one of the best, or with `least` any of which the clues say that much."""
     said = {found for clue in clues for found in stems(clue)}
     tried = {bare(guess) for guess in game.guesses}
-    worth = {
+    scores = {
         target: _HINT * len(said & hints) + _TABOO * len(said & taboo)
         for target, hints, taboo in _stems_of_table()
         if target not in tried
     }
-    fitting = [target for target, value in worth.items() if value >= least] if least else []
+    fitting = [target for target, value in scores.items() if value >= least] if least else []
     if fitting:
         return f"GUESS: {any_of(fitting, rng)}"
-    return f"GUESS: {any_of_the_best(list(worth), list(worth.values()), rng)}"
+    return f"GUESS: {any_of_the_best(list(scores), list(scores.values()), rng)}"
 
 
 @functools.cache

@@ -42,8 +42,8 @@ def best_word(length: int, standard: bool, turns: tuple[tuple[str, str], ...]) -
         return found[0]
     # Words of letters that about half of the candidates have split them best; the count of a letter stands for that.
     having = collections.Counter(letter for word in found for letter in set(word))
-    worth = {letter: count * (len(found) - count) for letter, count in having.items()}
-    guesses = sorted(found, key=lambda word: (-sum(worth[letter] for letter in set(word)), word))[:GUESSES]
+    scores = {letter: count * (len(found) - count) for letter, count in having.items()}
+    guesses = sorted(found, key=lambda word: (-sum(scores[letter] for letter in set(word)), word))[:GUESSES]
     sample = spread(found, SAMPLE)
     return max(guesses, key=lambda guess: information(marks(guess, word, standard=standard) for word in sample))
 

@@ -24,7 +24,7 @@ ReplyRule = Literal["clembench", "paper"]
 _ROTATION = ("high", "medium", "medium")  # of three tasks in a row
 _SIZES = {"train": 60, "validation": 60, "test": 30}
 _COLOURS = {IN_PLACE: "green", ELSEWHERE: "yellow", ABSENT: "red"}
-_WORTH = (100.0, 100.0, 100.0, 50.0, 30.0, 20.0)  # of a success by round, without a clue
+_VALUE_OF = (100.0, 100.0, 100.0, 50.0, 30.0, 20.0)  # of a success by round, without a clue
 _REASON = 1_000  # characters of an explanation that are kept
 _KEYWORDS = {word: re.compile(word, re.IGNORECASE | re.ASCII) for word in (EXPLANATION, GUESS, OPINION)}
 _ALSO = ("black", "crane")  # common words that the list of the other Wordle keeps for its examples, or lacks
@@ -296,7 +296,7 @@ class ClemWordle(DialogueGame):
         return self.outcomes is not None and self.outcomes[0] is Outcome.WIN
 
     def _quality(self) -> float:
-        return _WORTH[min(self.round, len(_WORTH)) - 1] if self._won() else 0.0
+        return _VALUE_OF[min(self.round, len(_VALUE_OF)) - 1] if self._won() else 0.0
 
     def _position(self) -> dict[str, Any]:
         return {"target": self.target, "turns": [list(turn) for turn in self.turns]}
