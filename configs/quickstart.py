@@ -3,7 +3,7 @@
 Paper: Divide-Fuse-Conquer (arXiv 2505.16401), Algorithms 1 and 2, on six games.
 Command: python -m dfc.launch --config=configs/quickstart.py
 Hardware: a CPU with two cores and 2 GB of free memory.
-Time: 5 minutes on an idle machine, at most 10 (299 s, 1.9 GB; see BUILD_NOTES.md).
+Time: 5 minutes on an idle machine, at most 10 (299 s, 1.9 GB; see docs/log/2026-11-21.md).
 Score: two-player games pooled against the initial policy from 0.49 to 0.79-0.82 (seeds 3 to 5), TowerOfHanoi (14 moves)
   solved from 2 % to 95-99 %, GuessTheNumber unchanged.
 Variant: --config.opponent=itself plays against the policy in training, as in the paper.

@@ -1,11 +1,19 @@
-"""README.md and docs/ as text: their code blocks, the code in their running text, the commands they show."""
+"""README.md, BUILD_NOTES.md and docs/ as text: code blocks, the code in running text, the commands they show."""
 
 import re
 import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+LOG = sorted((ROOT / "docs" / "log").glob("*.md"))
+"""What was measured and decided, by day: names, settings and commands are those of the day, so only links are held."""
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "SECURITY.md", "BUILD_NOTES.md")),
+        *((ROOT / "docs").rglob("*.md")),
+    ]
+)
+PAGES = [page for page in PAGES if page not in LOG]
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 

@@ -5,7 +5,7 @@ import re
 
 import jax
 import pytest
-from doc_pages import PAGES, ROOT, blocks, commands, page_name
+from doc_pages import LOG, PAGES, ROOT, blocks, commands, page_name
 
 from dfc import validation
 from dfc.config import RECIPES
@@ -105,14 +105,18 @@ def listed():
     }
 
 
+def dangling_links(text, folder):
+    """Links in a page that lead nowhere."""
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    return [link for link in links if not re.match(r"https?:|mailto:", link) and not (folder / link).exists()]
+
+
 def dangling(text, folder):
     """Links and paths in a page that lead nowhere."""
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
-    inside = [link for link in links if not re.match(r"https?:|mailto:", link)]
     # Paths of this repository, whether in running text or in a command; `<name>` stands for any name.
     paths = re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./<>-]*", text)
     named = [path.rstrip(".-") for path in paths if "<" not in path]
-    return [link for link in inside if not (folder / link).exists()] + [p for p in named if not (ROOT / p).exists()]
+    return dangling_links(text, folder) + [path for path in named if not (ROOT / path).exists()]
 
 
 def launches(text):
@@ -194,6 +198,23 @@ def test_values_in_the_documentation_are_those_of_a_recipe(page):
 @every_page
 def test_links_and_paths_lead_somewhere(page):
     assert dangling(page.read_text(), page.parent) == []
+
+
+@pytest.mark.parametrize("page", LOG, ids=page_name)
+def test_links_of_the_log_lead_somewhere(page):
+    assert dangling_links(page.read_text(), page.parent) == []
+
+
+def test_the_index_of_the_log_has_a_line_for_every_day():
+    index = (ROOT / "docs" / "log" / "README.md").read_text()
+    days = [page.stem for page in LOG if page.stem != "README"]
+    assert re.findall(r"^\| \[([\d-]+)\]\(\1\.md\) \|", index, re.MULTILINE) == days
+
+
+def test_the_build_notes_are_two_hundred_lines_at_most():
+    lines = (ROOT / "BUILD_NOTES.md").read_text().splitlines()
+    assert len(lines) <= 200
+    assert max(map(len, lines)) <= 140
 
 
 @every_page

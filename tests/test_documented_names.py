@@ -1,6 +1,6 @@
-"""Whatever README.md and docs/ name exists: settings with their values, commands with their flags, functions, places.
+"""Whatever the pages name exists: settings with their values, commands with their flags, functions, places.
 
-CHANGELOG.md and BUILD_NOTES.md are history and are not held.
+CHANGELOG.md and docs/log/ are history and are not held, but for the links of the latter.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import shlex
 from unittest import mock
 
 import pytest
-from doc_pages import PAGES, ROOT, blocks, commands, page_name, prose, spans, tables
+from doc_pages import LOG, PAGES, ROOT, blocks, commands, page_name, prose, spans, tables
 from test_docs import defined, source
 
 import dfc.config
@@ -305,7 +305,7 @@ def lost_anchors(text, page):
     )
 
 
-@every_page
+@pytest.mark.parametrize("page", [*PAGES, *LOG], ids=page_name)
 def test_links_to_headings_lead_to_them(page):
     assert lost_anchors(page.read_text(), page) == []
 

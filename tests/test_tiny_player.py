@@ -33,7 +33,7 @@ from dfc.training.optimizer import make_optimizer
 FOLDER = huggingface.resolve("tiny_player")
 TWO_PLAYERS = [game for game in GAME_IDS if registry.make(game).seats == 2]
 # The aim is 97 % everywhere. Where legal means "not named before" or "column not full", this version falls short; these
-# floors hold what it reaches, so that it cannot get worse unnoticed (measured figures: BUILD_NOTES.md).
+# floors hold what it reaches, so that it cannot get worse unnoticed (measured: docs/log/2026-11-21.md).
 BELOW_AIM = {
     "ConnectFour-v0": 0.955,
     "ConnectFour-v0-blind": 0.955,
