@@ -169,6 +169,13 @@ def test_every_exception_is_one():
     assert NOT_IMPORTED.keys() <= provided().keys()
 
 
+def test_every_dependency_has_its_reason_in_the_build_notes():
+    section = (ROOT / "BUILD_NOTES.md").read_text().partition("\n## Dependencies\n")[2].partition("\n## ")[0]
+    reasoned = {canonicalize_name(name) for name in re.findall(r"\*\*([\w-]+)\*\*", section)}
+    declared = distributions([*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)])
+    assert reasoned == declared - {"dfc"}  # an extra may ask for another one of dfc's
+
+
 def test_test_packages_of_a_target_of_its_own_are_in_its_recipe():
     recipe = re.search(r"^agreement-trl:\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     assert {"trl", "datasets"} <= {name.split("=")[0].rstrip(">") for name in re.findall(r"'([^']+)'", recipe)}
