@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dfc.config import Collect, MeshConfig, ModelConfig, RolloutConfig
-from dfc.fit import holdings, iteration, programs, published
-from dfc.fit.compilation import quiet
-from dfc.fit.hardware import Topology, parse_topology
-from dfc.fit.workload import Workload
+from dfc.tools.fit import holdings, iteration, programs, published
+from dfc.tools.fit.compilation import quiet
+from dfc.tools.fit.hardware import Topology, parse_topology
+from dfc.tools.fit.workload import Workload
 
 _WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s64": 8, "u64": 8, "f64": 8}
 _ARRAY = re.compile(r"\b(pred|bf16|[suf]\d+)\[([\d,]*)\](\{[^}]*\})?")

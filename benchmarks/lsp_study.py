@@ -22,7 +22,7 @@ from study_command import StudyRun, main
 
 from dfc.configs import lsp_study
 from dfc.games.rng import GameRng, derive_seed
-from dfc.self_play import families
+from dfc.methods.language_self_play import families
 
 TEST = 1000  # queries, the same for all; 25 of each family and difficulty
 GIVEN = "queries.txt"
@@ -30,7 +30,8 @@ SEEDS = (20, 21, 22, 23, 24)
 FEW = 3  # seeds of most arms, the first ones
 # What docs/results/language_self_play.md has of these arms was measured under another rule, that of commit 3fbeac7 and
 # before: a broken or unsolved query earned the worst reward of the others. Now it earns less than every other one, by
-# their spread and a quarter of the range of rewards at least (dfc/self_play/penalty.py). That commit repeats the page.
+# their spread and a quarter of the range of rewards at least (dfc/methods/language_self_play/penalty.py). That commit
+# repeats the page.
 _WORST = ("--config.challenger.bad_queries=worst", "--config.challenger.unsolved_queries=worst")
 
 

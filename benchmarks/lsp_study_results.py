@@ -27,12 +27,12 @@ from study_tables import Row, claims_table, spread, table
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.configs import lsp_study
 from dfc.evaluation.claims import Claim, Clause
+from dfc.methods.language_self_play import families
+from dfc.methods.language_self_play.sampling import Roles
 from dfc.models import huggingface
 from dfc.models.sharding import make_mesh
-from dfc.rollout import family_answers
-from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_engine
-from dfc.self_play import families
+from dfc.tools.small_models import family_answers
 
 LAST = 10  # iterations at the end of a run whose mean is compared
 DEAD = 0.1  # share of live queries below which self-play teaches nothing
@@ -41,7 +41,7 @@ PARTED = "encode_letters"  # the family whose difficulties share little skill
 # Figures over time, what they are multiplied by, and digits after the point.
 COURSES = (("live", 100, 0), ("template", 100, 0), ("difficulty", 1, 1), ("reward", 1, 2), ("probe_reward", 1, 2))
 QUERIES = lsp_study.get_config().groups_per_iteration
-BROKEN = ("empty", "cut", "tags", "template")  # kinds of `dfc.self_play.hygiene`
+BROKEN = ("empty", "cut", "tags", "template")  # kinds of `dfc.methods.language_self_play.hygiene`
 _SLOTS = 256
 
 Figures = dict[str, dict[str, dict[str, Any]]]  # seed -> arm -> what was measured

@@ -34,13 +34,13 @@ import rollout_workloads as workloads
 
 import dfc
 from dfc.config import OptimizerConfig, TrainingConfig
-from dfc.fit import published
 from dfc.losses import Loss, sft_loss
 from dfc.models import families, huggingface, lora
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind, stack_layers
 from dfc.samples import TokenBatch
+from dfc.tools.fit import published
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 

@@ -11,7 +11,7 @@ packed supervised training on the action tokens. rpo: pairs, beta 0.1, alpha 1, 
 computed once before the clock starts. One epoch in updates of 32 trajectories or pairs, AdamW after a clip, nothing
 recomputed in the backward pass. The model is a Llama with random weights made by transformers, saved, and read by both.
 
-Ours is what the recipe `offline` runs: `dfc.data.batches` and `dfc.training.trainer.Trainer`. The baseline is TRL's
+Ours is what the recipe `offline` runs: `dfc.training.batches` and `dfc.training.trainer.Trainer`. The baseline is TRL's
 `SFTTrainer` and `DPOTrainer` (see `offline_training_trl.py`), whose DPO counts every token after the prompt. Each side
 takes the cut into micro-batches that needed least time for an update of 8, tried before for each objective and size;
 the table names it.
@@ -46,14 +46,14 @@ import rollout_workloads as workloads
 
 import dfc
 from dfc.config import OptimizerConfig, Preference, Sft, TrainingConfig
-from dfc.data import rows as data_rows
-from dfc.data.batches import Batches, UpdateRows
 from dfc.models import huggingface
-from dfc.recipes.offline import make_loss
+from dfc.packing import Segment, taken_out
+from dfc.rows import training_rows as data_rows
 from dfc.samples import TokenBatch
+from dfc.stages.offline import make_loss
 from dfc.training.batch_logprobs import action_capacity
+from dfc.training.batches import Batches, UpdateRows
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import Segment, taken_out
 from dfc.training.trainer import Trainer
 
 CORES = 2
@@ -91,7 +91,7 @@ def conversation(numbers: np.random.Generator, vocabulary: int, prompt: np.ndarr
 
 
 def write_rows(folder: Path, vocabulary: int, count: int) -> None:
-    """Writes `count` trajectories and as many pairs, as `dfc.data.rows` reads them."""
+    """Writes `count` trajectories and as many pairs, as `dfc.rows.training_rows` reads them."""
     folder.mkdir()
     numbers = np.random.default_rng(0)
 

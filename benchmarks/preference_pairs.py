@@ -3,7 +3,7 @@
     python benchmarks/preference_pairs.py [--trajectories=1000000] [--samples=20] [--repeats=1] [--folder=]
         [--quick]
 
-Measured: `dfc.data.selection.select` (which rows: columns of a few bytes per row) and `dfc.data.preference_pairs.build`
+Measured: `dfc.rows.selection.select` (which rows: columns of a few bytes per row) and `dfc.rows.preference_pairs.build`
 (the same, then reading the selected rows and writing ``sft.parquet`` and ``pairs.parquet``), each in a process of its
 own on 2 cores: wall time, processor time, peak resident memory. Nothing is compared against; the goal for a million
 trajectories of about 2.5 kB is 2 minutes and 2 GB.
@@ -33,10 +33,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dfc.data import preference_pairs
-from dfc.data.selection import select
-from dfc.data.trajectories import SCHEMA
-from dfc.data.trajectory_files import write_atomically
+from dfc.records.trajectories import SCHEMA
+from dfc.records.trajectory_files import write_atomically
+from dfc.rows import preference_pairs
+from dfc.rows.selection import select
 
 _ROWS_PER_PART = 1024  # as the writer does
 _GROUPS = 10

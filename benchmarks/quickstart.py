@@ -55,13 +55,13 @@ from dfc.inference.sampling import filters_of, row_sampling, sample_tokens, unif
 from dfc.models.cache import empty_cache
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
+from dfc.packing import empty_batch, packed
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.samples import TokenBatch
+from dfc.scoring.episode_rewards import reward
 from dfc.training import rl
-from dfc.training.episode_rewards import reward
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import empty_batch, packed
 from dfc.training.trainer import Trainer
 
 BASELINE_GAME = "TicTacToe-v0"

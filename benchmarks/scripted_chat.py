@@ -16,9 +16,9 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from dfc.data.conversations import Conversation, write_conversations
-from dfc.data.trajectories import Message
-from dfc.data.trajectory_files import DatasetError
+from dfc.records.trajectories import Message
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows.conversations import Conversation, write_conversations
 
 Turn: TypeAlias = tuple[str, str]
 """What the user says, and the reply."""

@@ -37,7 +37,7 @@ from typing import Any
 from dfc.config import SamplingConfig, ServingConfig
 from dfc.players.key_search import Secret
 from dfc.rollout.samples import samples
-from dfc.serving import requests, server
+from dfc.tools.serving import requests, server
 
 _USAGE = {"include_usage": True}
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ Paper: Language Self-Play (arXiv 2509.07414), section 5: AlpacaEval, MATH, GSM8K
 Command: python -m dfc.launch --config=configs/evaluate_answers.py --config.policies=base=FOLDER,trained=runs/NAME
   With --config.model.path=FOLDER, whose shape and tokenizer all share, and files by names:
   --config.questions="{'gsm8k': 'gsm8k_test.jsonl', 'humaneval': 'HumanEval.jsonl'}". A policy is initial (that
-  folder), a folder with weights or a run, or tiny_player. Files are in the layouts of dfc/data/questions.py and are
+  folder), a folder with weights or a run, or tiny_player. Files are in the layouts of dfc/rows/questions.py and are
   yours to bring. Results are compared by math-verify (pip install "dfc[math]"), programs run under bubblewrap
   (apt-get install -y bubblewrap).
 Hardware: what answering needs of the model, and CPU cores for checking: 0.3 s a program on one of them.

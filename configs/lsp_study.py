@@ -25,7 +25,7 @@ from dfc.config import (
     WatchConfig,
 )
 from dfc.configs import lsp_base
-from dfc.self_play.families import FAMILIES
+from dfc.methods.language_self_play.families import FAMILIES
 
 
 def get_config() -> LanguageSelfPlay:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dfc import files
-from dfc.clembench import register
-from dfc.clembench.read_results import read_results, read_scores
-from dfc.clembench.rows import write_rows
-from dfc.clembench.write_results import trajectories_in, write_results
 from dfc.commands import shell_line
 from dfc.config import ServingConfig
-from dfc.data.dialogues import from_trajectory
 from dfc.errors import ConfigError, DfcError
 from dfc.evaluation.clemscore import clemscore
 from dfc.launch.help_text import meanings_of
 from dfc.players import player_specs
+from dfc.rows.dialogues import from_trajectory
 from dfc.runs.printing import guarded
+from dfc.tools.clembench import register
+from dfc.tools.clembench.read_results import read_results, read_scores
+from dfc.tools.clembench.rows import write_rows
+from dfc.tools.clembench.write_results import trajectories_in, write_results
 
 _HERE = shell_line("dfc.launch.clembench")
 _EPILOGUE = f"""\

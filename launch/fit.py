@@ -66,7 +66,7 @@ def _main(arguments: Sequence[str]) -> int:
         config = _config(known, rest)
         # Set before jax starts a backend: the devices asked about are described, not looked for.
         os.environ["JAX_PLATFORMS"] = "cpu"
-        from dfc.fit import command  # noqa: PLC0415 - imports jax; a wrong word is answered without it
+        from dfc.tools.fit import command  # noqa: PLC0415 - imports jax; a wrong word is answered without it
 
         request = command.Request(
             config=config,

@@ -66,7 +66,7 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
         raise ConfigError([f"--{problem}" for problem in found])
     key = Secret.read(config.key_variable, named_by="--key_variable")
     player_specs.weights_in(policy, (), endpoints=False)  # before libraries are loaded, which takes seconds
-    from dfc.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
+    from dfc.tools.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
 
     for line in devices.lines():
         _say(line)

@@ -67,12 +67,12 @@ def _run(config: RunConfig, workdir: str | Path | None) -> Path:
 
 
 def recipe_of(config: RunConfig) -> Callable[[RunConfig, "RunFolder", "Stop"], None]:
-    """Returns what runs a checked configuration: `run` of a file of `dfc.recipes`, or of a file of one's own."""
+    """Returns what runs a checked configuration: `run` of a module of dfc, or of a file of one's own."""
     if config.module.endswith(".py"):
         own = functions.named(f"{config.module}:run")
         assert own is not None  # noqa: S101 - None is of the empty name
         return own
-    found: Callable[[RunConfig, RunFolder, Stop], None] = importlib.import_module(f"dfc.recipes.{config.module}").run
+    found: Callable[[RunConfig, RunFolder, Stop], None] = importlib.import_module(f"dfc.{config.module}").run
     return found
 
 

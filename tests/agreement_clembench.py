@@ -23,12 +23,12 @@ import pytest
 from dialogue_samples import taboo
 from trajectory_rows import PROVENANCE, played
 
-from dfc.clembench.read_results import read_results, read_scores
-from dfc.clembench.write_results import write_results
-from dfc.data.dialogues import from_trajectory
-from dfc.data.trajectories import from_episode
 from dfc.evaluation.clemscore import clemscore
 from dfc.launch import clembench
+from dfc.records.trajectories import from_episode
+from dfc.rows.dialogues import from_trajectory
+from dfc.tools.clembench.read_results import read_results, read_scores
+from dfc.tools.clembench.write_results import write_results
 
 HOME = os.environ.get("CLEMBENCH_HOME")
 GAMES = Path(__file__).resolve().parent / "clembench_games"

@@ -19,10 +19,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np
 import pytest
 
-from dfc.data.perspectives import perspective
 from dfc.games import registry
 from dfc.games.game import Outcome, Verdict
 from dfc.games.replay import replay
+from dfc.rows.perspectives import perspective
 
 HOME = os.environ.get("CLEMBENCH_HOME")
 GAMES = Path(__file__).resolve().parent / "clembench_games"

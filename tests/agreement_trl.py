@@ -1,7 +1,7 @@
 """Losses, gradients and files beside TRL's: `make agreement-trl`. Not collected by default.
 
 One Llama with random weights, drawn by transformers and saved, is read by both sides, in float32. TRL prepares its own
-batch from a file that `dfc.data.conversations` wrote; ours is made from the same conversations by `encode`.
+batch from a file that `dfc.rows.conversations` wrote; ours is made from the same conversations by `encode`.
 
 Where the two differ on purpose, the test says how and computes the one from the other:
 
@@ -26,13 +26,13 @@ import torch
 import transformers
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from dfc.data.conversations import Conversation, ConversationPair, encode, write_conversations, write_pairs
-from dfc.data.trajectories import Message
 from dfc.losses import dpo_loss, packed_preference_loss, rpo_loss, sft_loss
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.packing import Layout, Segment, fill
+from dfc.records.trajectories import Message
+from dfc.rows.conversations import Conversation, ConversationPair, encode, write_conversations, write_pairs
 from dfc.training.batch_logprobs import batch_logprobs
-from dfc.training.packing import Layout, Segment, fill
 
 PLAYER = huggingface.resolve("tiny_player")
 ROW = 512

@@ -9,9 +9,9 @@ from dfc import validation
 from dfc.config import AnswersRolloutConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig, SamplingConfig
 from dfc.errors import Interrupted
 from dfc.evaluation import pairwise
-from dfc.recipes import evaluate_answers
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import evaluate_answers
 
 
 def run(config, path, stop=None):

@@ -7,10 +7,10 @@ import signal
 import numpy as np
 
 from dfc.config import Collect, MeshConfig, RolloutConfig
-from dfc.data.trajectory_files import read_trajectories
-from dfc.recipes import collect
+from dfc.records.trajectory_files import read_trajectories
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import collect
 
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 ROLLOUT = RolloutConfig(slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,))

@@ -6,10 +6,10 @@ import random
 
 from trajectory_rows import PROVENANCE, played
 
-from dfc.data.dialogues import Aside, Dialogue
-from dfc.data.trajectories import Message, from_episode
-from dfc.data.trajectory_files import TrajectoryWriter
 from dfc.games import registry
+from dfc.records.trajectories import Message, from_episode
+from dfc.records.trajectory_files import TrajectoryWriter
+from dfc.rows.dialogues import Aside, Dialogue
 
 
 def talk(*texts, system=None):

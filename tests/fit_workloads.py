@@ -6,9 +6,9 @@ import jax
 import tiny_models
 
 from dfc.config import BatchConfig, MeshConfig, RolloutConfig, TrainingConfig
-from dfc.fit import analytic, holdings
-from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import ProgramCalls, lengths_of
+from dfc.tools.fit import analytic, holdings
+from dfc.tools.fit.hardware import parse_topology
+from dfc.tools.fit.iteration import ProgramCalls, lengths_of
 
 MODEL = tiny_models.tiny(vocabulary=64, width=64, head_dim=16, feed_forward=128, qkv_bias=False, dtype="bfloat16")
 EIGHT, ONE = parse_topology("h100:8"), parse_topology("h100:1")

@@ -82,10 +82,10 @@ from dfc.config import (
 )
 from dfc.config.playpen import STAGES as PLAYPEN_STAGES
 from dfc.config.playpen import DialogueCollectionConfig, TeacherGrpoConfig
-from dfc.data.trajectories import from_episode
-from dfc.data.trajectory_files import TrajectoryWriter
 from dfc.games import registry, scripted
 from dfc.launch import command_line
+from dfc.records.trajectories import from_episode
+from dfc.records.trajectory_files import TrajectoryWriter
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
 from dfc.runs.stages import planned
@@ -230,7 +230,7 @@ def record(config):
         return [(stage.name, repr(stage.config)) for stage in stages]
     for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
-    run = importlib.import_module(f"dfc.recipes.{config.module}").run
+    run = importlib.import_module(f"dfc.{config.module}").run
     ended = isinstance(config, LanguageSelfPlay)  # a query that did not end itself is a bad one
     with stand_ins(tape, ended=ended), contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Asked):
         run(config, TapeFolder(tape, path, config), Stop())

@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from dfc.data.trajectory_files import write_atomically
 from dfc.models import huggingface
 from dfc.models.transformer import initialize
+from dfc.records.trajectory_files import write_atomically
 
 TOKEN_IDS, MASK = pa.list_(pa.int32()), pa.list_(pa.bool_())
 

@@ -7,9 +7,9 @@ import jax
 from offline_rows import pairs, sequences, write_pairs, write_sft
 
 from dfc.config import BatchConfig, CheckpointConfig, ModelConfig, ScheduledOptimizerConfig, Sft, TrainingConfig
-from dfc.recipes import offline
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import offline
 
 ROWS = 20
 

@@ -24,11 +24,10 @@ from dfc.config.self_play import (
     SelfRewardConfig,
 )
 from dfc.errors import Interrupted
+from dfc.methods.language_self_play import recipe, self_play_run
 from dfc.models import huggingface, sharding
-from dfc.recipes import language_self_play as recipe
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.training import self_play_run
 
 # One layer: tracing and compiling are nearly all that a run takes. Where all of the tests' workers find it.
 MODEL = Path(os.environ["DFC_TESTS_CACHE"]) / "self_play_model"

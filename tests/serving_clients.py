@@ -20,8 +20,8 @@ from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import bind, initialize
 from dfc.players.key_search import Secret
-from dfc.serving import requests, server
-from dfc.serving.app import Served
+from dfc.tools.serving import requests, server
+from dfc.tools.serving.app import Served
 
 KEY = "a-key-of-this-test-4711"
 MAX_LENGTH, SLOTS = 1024, 4

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from tiny_models import tiny
 
-from dfc.checkpoint import Restored
 from dfc.config import OptimizerConfig
 from dfc.losses import Loss
+from dfc.methods.language_self_play import update
 from dfc.models.transformer import abstract_params
-from dfc.recipes import offline
+from dfc.runs.checkpoint import Restored
 from dfc.samples import TokenBatch
-from dfc.training import divergence, optimizer, rl, self_play
+from dfc.stages import offline
+from dfc.training import divergence, optimizer, rl
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import gradient_programs
 
@@ -45,7 +46,7 @@ def after_three_updates(transformation):
 
 
 make_grpo_loss = functools.cache(rl.make_loss)
-_make_self_play_losses = self_play.make_losses
+_make_self_play_losses = update.make_losses
 _ROWS_LOSSES, _make_rows_loss = {}, offline.make_loss  # which a run finds `make_rows_loss` in the place of
 
 

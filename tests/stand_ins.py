@@ -290,7 +290,7 @@ def endpoint(tape, *given, **more):
 
 
 def update_of_imitation(tape, model, transformation, most):
-    """Stands in for `dfc.tiny_player.imitation.make_update`."""
+    """Stands in for `dfc.tools.small_models.imitation.make_update`."""
     tape.add("update", model, after_three_updates(transformation), most)
 
     def update(params, state, batches, bounds):
@@ -337,21 +337,21 @@ _MADE = {
     "dfc.training.trainer.ThreadPoolExecutor": Inline,
     "dfc.training.online_trainer.Trainer": ScriptedTrainer,
     "dfc.training.rl_run.Checkpointer": ScriptedCheckpointer,
-    "dfc.training.self_play_run.Checkpointer": ScriptedCheckpointer,
-    "dfc.recipes.offline.Trainer": ScriptedTrainer,
-    "dfc.recipes.offline.Checkpointer": ScriptedCheckpointer,
+    "dfc.methods.language_self_play.self_play_run.Checkpointer": ScriptedCheckpointer,
+    "dfc.stages.offline.Trainer": ScriptedTrainer,
+    "dfc.stages.offline.Checkpointer": ScriptedCheckpointer,
     "dfc.training.held_out.Checkpointer": ScriptedCheckpointer,
-    "dfc.training.imitation.Checkpointer": ScriptedCheckpointer,
-    "dfc.recipes.tiny_player.make_update": update_of_imitation,
-    "dfc.recipes.self_play_base.make_update": update_of_imitation,
-    "dfc.tiny_player.build_tokenizer.build": build_tokenizer,
+    "dfc.tools.small_models.imitation_run.Checkpointer": ScriptedCheckpointer,
+    "dfc.tools.small_models.tiny_player.make_update": update_of_imitation,
+    "dfc.tools.small_models.self_play_base.make_update": update_of_imitation,
+    "dfc.tools.small_models.build_tokenizer.build": build_tokenizer,
     "dfc.report.watched.Watched": Shown,
-    "dfc.recipes.collect.Watched": Shown,
+    "dfc.stages.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
     "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
     "dfc.scoring.references.Mathematics": Scored,
     "dfc.scoring.references.Programs": Scored,
-    "dfc.data.self_play_rewards.PreferenceModel": Scored,
+    "dfc.methods.language_self_play.rewards.PreferenceModel": Scored,
     "dfc.report.answers_page.write": lambda tape, *given: write_tables(
         tape, answers_page.tables(given[2], 2, given[3])
     ),
@@ -360,17 +360,17 @@ _MADE = {
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")
 _SHARED = {
     "dfc.training.online_trainer.make_optimizer": made_optimizer,
-    "dfc.recipes.offline.make_optimizer": made_optimizer,
-    "dfc.recipes.tiny_player.make_optimizer": made_optimizer,
-    "dfc.recipes.self_play_base.make_optimizer": made_optimizer,
-    "dfc.recipes.offline.make_loss": make_rows_loss,
+    "dfc.stages.offline.make_optimizer": made_optimizer,
+    "dfc.tools.small_models.tiny_player.make_optimizer": made_optimizer,
+    "dfc.tools.small_models.self_play_base.make_optimizer": made_optimizer,
+    "dfc.stages.offline.make_loss": make_rows_loss,
     "dfc.training.rl.make_loss": make_grpo_loss,
-    "dfc.training.self_play.make_losses": make_self_play_losses,
+    "dfc.methods.language_self_play.update.make_losses": make_self_play_losses,
     "dfc.models.chat.ChatTokenizer.load": load_tokenizer,
-    "dfc.recipes.tiny_player.initialize": lambda *_: {"w": jnp.ones(3)},
-    "dfc.recipes.self_play_base.initialize": lambda *_: {"w": jnp.ones(3)},
+    "dfc.tools.small_models.tiny_player.initialize": lambda *_: {"w": jnp.ones(3)},
+    "dfc.tools.small_models.self_play_base.initialize": lambda *_: {"w": jnp.ones(3)},
     "dfc.models.model_folders.weights_hash": lambda _: "hash",
-    "dfc.data.collection.git_commit": lambda: "commit",
+    "dfc.records.collection.git_commit": lambda: "commit",
 }
 
 

@@ -21,7 +21,7 @@ from dfc.config import (
     OpponentPoolConfig,
 )
 from dfc.configs import smoke
-from dfc.recipes import divide_fuse_conquer, grpo
+from dfc.methods import divide_fuse_conquer, grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import strategies
 from offline_rows import pairs, segments_of, sequences, trimmed, write_pairs, write_sft
 
-from dfc.data import rows
-from dfc.data.batches import Batches, UpdateRows, order
-from dfc.training.packing import Segment, fill, lay_out, row_lengths
+from dfc.packing import Segment, fill, lay_out, row_lengths
+from dfc.rows import training_rows
+from dfc.training.batches import Batches, UpdateRows, order
 
 
 def source(tmp_path, found):
     two = isinstance(found[0][0], tuple)
     path = (write_pairs if two else write_sft)(tmp_path / "data.parquet", found)
-    return rows.read(path, pairs=two, vocabulary=1000, row_length=512, tokenizer=None)
+    return training_rows.read(path, pairs=two, vocabulary=1000, row_length=512, tokenizer=None)
 
 
 def batches(data, **options):

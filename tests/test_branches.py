@@ -20,14 +20,14 @@ from watched_runners import games_tokenizer, make
 
 from dfc import validation
 from dfc.config import Branch, MeshConfig, SamplingConfig
-from dfc.data import branches
-from dfc.data.trajectories import COLUMNS, BranchPoint
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, read_trajectories
 from dfc.episodes import PlayedReply
 from dfc.games.replay import replay
 from dfc.models import huggingface
 from dfc.models.transformer import bind
 from dfc.players.remote import FunctionPlayer
+from dfc.records import branches
+from dfc.records.trajectories import COLUMNS, BranchPoint
+from dfc.records.trajectory_files import DatasetError, TrajectoryWriter, read_trajectories
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.openings import Opening
 from dfc.runs.stop_signals import Interrupted

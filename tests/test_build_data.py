@@ -9,12 +9,12 @@ import pytest
 from trajectory_rows import PROVENANCE, row
 
 from dfc.config import BuildData
-from dfc.data import rows
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.errors import ConfigError
-from dfc.recipes import build_data
+from dfc.records.trajectory_files import DatasetError, TrajectoryWriter
+from dfc.rows import training_rows
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import build_data
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_rows_for_one_training_suffice_unless_the_other_is_needed(
     assert pq.read_table(data / f"{empty}.parquet").num_rows == 0
     assert pq.read_table(data / f"{other}.parquet").num_rows > 0
     with pytest.raises(DatasetError, match=rf"{empty}\.parquet: no row, so there is nothing to train on"):
-        rows.read(data, pairs=empty == "pairs", vocabulary=100, row_length=100, tokenizer=None)
+        training_rows.read(data, pairs=empty == "pairs", vocabulary=100, row_length=100, tokenizer=None)
 
 
 def test_trajectories_of_a_game_for_evaluation_only_make_no_rows(tmp_path, collected):

@@ -9,11 +9,11 @@ from trajectory_rows import played, trajectory
 
 from dfc import validation
 from dfc.config import BuildDialogues
-from dfc.data import conversations, rows
-from dfc.data.trajectory_files import DatasetError
-from dfc.recipes import build_dialogues
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import conversations, training_rows
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import build_dialogues
 
 FILES = [f"{kind}{end}.jsonl" for kind in ("pairs_dialogue", "pairs_turn", "sft") for end in ("", "_held_out")]
 
@@ -101,11 +101,13 @@ def test_the_order_of_sources_does_not_matter_and_the_seed_does(tmp_path, source
 
 def test_a_run_is_found_by_its_name_as_what_offline_training_reads(tmp_path, sources):
     data = run(tmp_path / "run", sources)
-    assert rows.find(tmp_path / "run", pairs=False) == data / "sft.jsonl" == rows.find(data, pairs=False)
+    assert (
+        training_rows.find(tmp_path / "run", pairs=False) == data / "sft.jsonl" == training_rows.find(data, pairs=False)
+    )
     with pytest.raises(DatasetError, match=r"holds pairs_dialogue\.jsonl and pairs_turn\.jsonl; name one of the files"):
-        rows.find(tmp_path / "run", pairs=True)
+        training_rows.find(tmp_path / "run", pairs=True)
     only = run(tmp_path / "turn", sources, wanted=("pairs_turn",))
-    assert rows.find(tmp_path / "turn", pairs=True) == only / "pairs_turn.jsonl"
+    assert training_rows.find(tmp_path / "turn", pairs=True) == only / "pairs_turn.jsonl"
 
 
 def test_a_finished_run_is_shown_and_not_built_again(tmp_path, sources, capsys):

@@ -13,7 +13,7 @@ from dfc.configs.tiny_player import GAME_IDS
 from dfc.games import registry
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal
-from dfc.tiny_player import build_tokenizer
+from dfc.tools.small_models import build_tokenizer
 
 SIZE = 1024
 BOARDS = {"TicTacToe-v0": {"show_board": True}, "ConnectFour-v0": {"show_board": True}}

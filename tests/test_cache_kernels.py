@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.fit.compilation import quiet
-from dfc.fit.hardware import parse_topology, topology_devices
 from dfc.models import cache_kernels
 from dfc.models.attention import AttentionSpec
 from dfc.models.cache_kernels import flash_prefill, flash_usable, paged_decode, ragged, ragged_usable
+from dfc.tools.fit.compilation import quiet
+from dfc.tools.fit.hardware import parse_topology, topology_devices
 
 PLAIN, WINDOW = AttentionSpec(0.3), AttentionSpec(0.3, window=70)
 CAPPED, BOTH = AttentionSpec(0.3, soft_cap=2.0), AttentionSpec(0.3, window=3, soft_cap=2.0)

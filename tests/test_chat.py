@@ -11,7 +11,7 @@ from hypothesis import strategies
 
 from dfc.errors import WeightsError
 from dfc.models.chat import ChatTokenizer
-from dfc.tiny_player import build_tokenizer
+from dfc.tools.small_models import build_tokenizer
 
 MESSAGES = [
     "Nim. You are Player 0.\nPiles: 3, 4, 5.",

@@ -10,9 +10,9 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from dfc import checkpoint
-from dfc.checkpoint import Checkpointer
 from dfc.errors import CheckpointError
+from dfc.runs import checkpoint
+from dfc.runs.checkpoint import Checkpointer
 
 Pair = collections.namedtuple("Pair", "first second")  # noqa: PYI024 - optax's states are named tuples
 

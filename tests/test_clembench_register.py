@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from dfc.clembench import register
 from dfc.config import ServingConfig
 from dfc.errors import ConfigError
 from dfc.launch import clembench
+from dfc.tools.clembench import register
 
 
 def entries(folder):
@@ -25,7 +25,7 @@ def test_the_command_writes_the_backend_and_the_entry(tmp_path, capsys):
     assert entry == {"model_name": "mine", "backend": "dfc", "model_id": "tiny_player", "model_config": config}
     text = (tmp_path / "dfc_api.py").read_text()
     assert compile(text, "dfc_api.py", "exec", dont_inherit=True)
-    assert "from dfc.clembench.backend import DfcBackend" in text
+    assert "from dfc.tools.clembench.backend import DfcBackend" in text
     assert "clem run -g GAME -m mine" in capsys.readouterr().out
     assert register.settings_of(config) == (ServingConfig(slots=3), 7)
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from test_dialogues import of_game
 from trajectory_rows import PROVENANCE, played
 
-from dfc.clembench.read_results import read_results, read_scores
-from dfc.clembench.rows import to_conversation, write_rows
-from dfc.clembench.write_results import trajectories_in, write_results
-from dfc.data.conversations import read_conversations
-from dfc.data.dialogues import Aside, from_conversation, from_trajectory, read_dialogues
-from dfc.data.trajectories import from_episode
-from dfc.data.trajectory_files import DatasetError
 from dfc.evaluation.clemscore import game_score
 from dfc.launch import clembench
+from dfc.records.trajectories import from_episode
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows.conversations import read_conversations
+from dfc.rows.dialogues import Aside, from_conversation, from_trajectory, read_dialogues
+from dfc.tools.clembench.read_results import read_results, read_scores
+from dfc.tools.clembench.rows import to_conversation, write_rows
+from dfc.tools.clembench.write_results import trajectories_in, write_results
 
 GAMES = ("clem_taboo", "clem_wordle", "clem_wordle_withcritic", "clem_privateshared", "wordle")
 
@@ -215,7 +215,7 @@ def test_damaged_and_large_files_are_named(tmp_path, monkeypatch, text, message)
     file(tmp_path).write_text(text)
     with pytest.raises(DatasetError, match=rf"interactions\.json: .*{message}"):
         read_results(tmp_path)
-    monkeypatch.setattr("dfc.clembench.read_results.MAX_BYTES", 0)
+    monkeypatch.setattr("dfc.tools.clembench.read_results.MAX_BYTES", 0)
     with pytest.raises(DatasetError, match="more than 0 bytes"):
         read_results(tmp_path)
 
@@ -316,7 +316,7 @@ def test_a_message_that_waits_is_not_repeated_without_bound(tmp_path, monkeypatc
     asked = [told("Player 1", "?", "forget"), said("Player 1", "no", "forget")]
     alone(tmp_path, told("Player 1", "x" * 1000), *asked * 20, said("Player 1", "A1"))
     assert len(read_results(tmp_path).dialogues[0].asides) == 20
-    monkeypatch.setattr("dfc.clembench.read_results.MAX_BYTES", 10_000)
+    monkeypatch.setattr("dfc.tools.clembench.read_results.MAX_BYTES", 10_000)
     with pytest.raises(DatasetError, match="what Player 1 is asked aside has more than 10000 characters"):
         read_results(tmp_path)
 

@@ -17,14 +17,14 @@ from collect_runs import CONFIG, GAMES, StopsAfter, metrics, rows, run, same
 from processes import free_port
 
 from dfc.config import SamplingConfig
-from dfc.data import collection, trajectory_files
-from dfc.data.attempts import TaskSample, TrajectorySummary
-from dfc.data.collection import Collection
-from dfc.data.trajectory_files import DatasetError
 from dfc.errors import RunFolderError
 from dfc.games import registry
 from dfc.games.replay import replay
 from dfc.models import huggingface, model_folders
+from dfc.records import collection, trajectory_files
+from dfc.records.attempts import TaskSample, TrajectorySummary
+from dfc.records.collection import Collection
+from dfc.records.trajectory_files import DatasetError
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs.stop_signals import Interrupted, Stop
 

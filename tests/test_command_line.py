@@ -243,7 +243,7 @@ def test_a_file_of_the_current_folder_comes_before_the_one_of_dfc(here):
 @pytest.fixture
 def recipe(monkeypatch):
     """Puts a recipe of the test's own where smoke.py's recipe would be; the test sets its `run`."""
-    module = types.ModuleType("dfc.recipes.divide_fuse_conquer")
+    module = types.ModuleType("dfc.methods.divide_fuse_conquer")
     module.run = lambda *_: None
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module

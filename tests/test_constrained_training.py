@@ -18,9 +18,9 @@ from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.execution import Execution
 from dfc.models.sharding import make_mesh
+from dfc.packing import Segment, pack, segment
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
-from dfc.training.packing import Segment, pack, segment
 
 CONFIG = tiny(vocabulary=12, layers=1)
 PROMPT = [3, 1, 4]

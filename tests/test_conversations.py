@@ -8,14 +8,14 @@ import pytest
 import transformers
 from trajectory_rows import row
 
-from dfc.data import conversations
-from dfc.data.conversations import Conversation, ConversationPair
-from dfc.data.preference_pairs import pair_tables, sft_tables
-from dfc.data.selection import select
-from dfc.data.trajectories import Message, to_table
-from dfc.data.trajectory_files import DatasetError
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
+from dfc.records.trajectories import Message, to_table
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import conversations
+from dfc.rows.conversations import Conversation, ConversationPair
+from dfc.rows.preference_pairs import pair_tables, sft_tables
+from dfc.rows.selection import select
 
 SYSTEM, ASK = {"role": "system", "content": "Help."}, {"role": "user", "content": "Guess."}
 SAY, ALSO = {"role": "assistant", "content": "crane"}, {"role": "assistant", "content": "stone"}

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dfc.data import conversations, row_files, rows
-from dfc.data.trajectory_files import DatasetError, read_part
+from dfc.records.trajectory_files import DatasetError, read_part
+from dfc.rows import conversations, row_files, training_rows
 
 TALK = [{"role": "user", "content": "Guess."}, {"role": "assistant", "content": "crane"}]
 
@@ -62,11 +62,15 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_it_is(tmp_path):
     assert path.stat().st_size < 50_000
     before = memory()
     assert "unpack to 200," in refusal(path)
-    assert "unpack to " in message_of(rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None)
+    assert "unpack to " in message_of(
+        training_rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None
+    )
     assert memory() - before < 100 << 20
     token_ids = pa.table({"token_ids": [[7] * 40_000_000], "mask": [[True] * 4]})
     pq.write_table(token_ids, path)
-    assert "unpack to " in message_of(rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None)
+    assert "unpack to " in message_of(
+        training_rows.read, path, pairs=False, vocabulary=9, row_length=9, tokenizer=lambda: None
+    )
     assert "unpack to " in message_of(read_part, path, ("token_ids",))
 
 

@@ -22,16 +22,16 @@ from dfc.config import (
     TrainingConfig,
 )
 from dfc.evaluation.matches import match_specs
-from dfc.fit import programs
-from dfc.fit.collectives import traffic
-from dfc.fit.workload import Workload
 from dfc.inference import decoding_mesh, resident_weights
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, adapter_shardings, pool
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import Adapters, abstract_params
+from dfc.packing import Segment, pack
 from dfc.rollout import workers as rollout_workers
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
-from dfc.training.packing import Segment, pack
+from dfc.tools.fit import programs
+from dfc.tools.fit.collectives import traffic
+from dfc.tools.fit.workload import Workload
 from dfc.training.trainer import Trainer
 
 TRAINED = MeshConfig(2, 2, 2)

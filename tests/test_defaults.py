@@ -21,7 +21,7 @@ from dfc.config import (
     TaskCurriculum,
 )
 from dfc.launch import command_line
-from dfc.recipes.divide_fuse_conquer import Group, games_between, plan, turns
+from dfc.methods.divide_fuse_conquer import Group, games_between, plan, turns
 from dfc.training import rl
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}

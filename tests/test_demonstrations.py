@@ -10,15 +10,15 @@ from test_collect import StopsAfter, metrics, rows, run, same
 
 from dfc import validation
 from dfc.config import BuildData, Collect, EndpointConfig, Paprika, RolloutConfig
-from dfc.data import rows as training_rows
-from dfc.data.conversations import encode
 from dfc.errors import ConfigError
 from dfc.games.replay import replay
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.recipes import build_data
+from dfc.rows import training_rows
+from dfc.rows.conversations import encode
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
+from dfc.stages import build_data
 
 CONFIG = Collect(
     name="demonstrations",

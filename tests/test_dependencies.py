@@ -19,10 +19,10 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 # Extra -> the only files that may import its packages at their top: whoever imports those does so inside a function.
 ROOMS = {
-    "clembench": ("dfc/clembench/", "games/adapters/clembench_session.py"),
+    "clembench": ("dfc/tools/clembench/", "games/adapters/clembench_session.py"),
     "gguf": ("models/gguf_files.py",),
     "math": (),
-    "serve": ("dfc/serving/",),
+    "serve": ("dfc/tools/serving/",),
     "textarena": (),
 }
 # Imported without being declared, and why.
@@ -190,7 +190,7 @@ def test_test_packages_of_a_target_of_its_own_are_in_its_recipe():
         (("dfc/a.py", "filelock", True), "does not declare"),  # comes with others, and is there
         (("dfc/a.py", "starlette", False), "of the extra serve at its top"),
         (("dfc/a.py", "starlette", True), None),
-        (("dfc/serving/a.py", "starlette", False), None),
+        (("dfc/tools/serving/a.py", "starlette", False), None),
         (("models/hub.py", "torch", True), "does not declare"),
     ],
 )

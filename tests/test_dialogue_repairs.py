@@ -8,15 +8,15 @@ import pytest
 from dialogue_samples import collection, dialogue, lines, published, taboo, talk
 
 from dfc import validation
-from dfc.clembench.rows import write_rows
 from dfc.config import BuildDialogues, DialogueRowsConfig
 from dfc.config.dialogues import REPAIRS
-from dfc.data.dialogue_repairs import is_published, repaired
-from dfc.data.dialogues import read_dialogues
-from dfc.data.trajectory_files import DatasetError
-from dfc.recipes import build_dialogues
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows.dialogue_repairs import is_published, repaired
+from dfc.rows.dialogues import read_dialogues
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import build_dialogues
+from dfc.tools.clembench.rows import write_rows
 
 OLD = "Three grids. Here is an example with grids. Expression: Filled as T. Now these grids: ..."
 NEW = "Three grids. Describe the target grid."
@@ -148,7 +148,7 @@ def test_other_games_are_not_mended(tmp_path):
 
 
 def test_games_of_here_are_not_mended_and_those_read_from_clembench_are(tmp_path):
-    """Rows of `dfc.clembench` are of either; the games here ask again too, as their rules have it."""
+    """Rows of `dfc.tools.clembench` are of either; the games here ask again too, as their rules have it."""
     texts = ("rules", "guess: xyzzy", AGAIN, "guess: crane")
     ours = dialogue(*texts, game="clem_wordle", instance='{"split":"train","task":2}')
     theirs = dialogue(*texts, game="clem_wordle", instance='{"experiment":"0_high","task_id":"2"}')

@@ -12,11 +12,11 @@ import pytest
 from dialogue_samples import dialogue, drawn, talk
 
 from dfc.config import DialogueRowsConfig
-from dfc.data.conversations import opening
-from dfc.data.dialogue_pairs import is_won
-from dfc.data.dialogue_rows import choose, held_out_instances, merged, player_ranking, rows_of
-from dfc.data.dialogues import Aside
-from dfc.data.trajectories import Message
+from dfc.records.trajectories import Message
+from dfc.rows.conversations import opening
+from dfc.rows.dialogue_pairs import is_won
+from dfc.rows.dialogue_rows import choose, held_out_instances, merged, player_ranking, rows_of
+from dfc.rows.dialogues import Aside
 
 KINDS = ("sft", "pairs_dialogue", "pairs_turn")
 # Everything may be in pairs, whoever played it: what a test is not about is out of its way.

@@ -9,11 +9,11 @@ from dialogue_samples import collection, dialogue, lines, published, taboo, talk
 from test_perspectives import played as noted
 from trajectory_rows import PROVENANCE, played, row
 
-from dfc.data import dialogues
-from dfc.data.dialogues import Aside, from_trajectory, read_dialogues
-from dfc.data.trajectories import Message, from_episode
-from dfc.data.trajectory_files import DatasetError
 from dfc.games import registry
+from dfc.records.trajectories import Message, from_episode
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import dialogues
+from dfc.rows.dialogues import Aside, from_trajectory, read_dialogues
 
 
 def of_game(game_id, seed, opponent="itself"):

@@ -26,7 +26,7 @@ DOCUMENTED = (
     "dfc.games.game",
     "dfc.games.registry",
     "dfc.games.replay",
-    "dfc.checkpoint",
+    "dfc.runs.checkpoint",
     *(
         f"dfc.models.{name}"
         for name in (

@@ -38,7 +38,7 @@ THEIRS = re.compile(r"TRL's|paper|^there$")
 VERL = "actor_rollout_ref."  # what verl's names of the kind begin with
 # Arguments of functions and fields of classes that are no settings, and whose they are.
 ARGUMENTS = {
-    "layout": "dfc.data.conversations.write_pairs",
+    "layout": "dfc.rows.conversations.write_pairs",
     "max_length": "dfc.losses.policy_gradient.grpo_loss",
     "transpose": "dfc.models.hf_architectures.TensorName",
 }

@@ -360,7 +360,7 @@ def test_a_configuration_can_contain_it_without_the_client_or_jax():
 
 def test_a_run_imports_the_client_when_it_makes_an_endpoint():
     script = (
-        "import sys, dfc.recipes.divide_fuse_conquer\n"
+        "import sys, dfc.methods.divide_fuse_conquer\n"
         "from dfc.players.endpoint import Endpoint\n"
         "print('openai' in sys.modules)\n"
         "Endpoint('http://localhost:1/v1', 'm')\n"

@@ -6,10 +6,10 @@ import types
 import pytest
 
 from dfc.config import DivideFuseConquer, Evaluate, Grpo
-from dfc.data.episode_store import EpisodeStore, Played, in_chunks
 from dfc.errors import ConfigError, RunFolderError
 from dfc.players import player_specs
 from dfc.players.remote import PlayerError
+from dfc.records.episode_store import EpisodeStore, Played, in_chunks
 from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder, config_json

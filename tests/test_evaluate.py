@@ -18,9 +18,9 @@ from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games.replay import replay
 from dfc.models import huggingface
 from dfc.players.remote import PlayerError
-from dfc.recipes import evaluate
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
+from dfc.stages import evaluate
 from dfc.training import rl
 
 

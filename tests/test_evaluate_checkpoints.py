@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from tournaments import CONFIG, GAMES, twin_of
 
-from dfc.checkpoint import Checkpointer
 from dfc.config import AdapterConfig, DivideFuseConquer
 from dfc.errors import CheckpointError
 from dfc.evaluation import pairing
@@ -22,6 +21,7 @@ from dfc.models.transformer import initialize, stack_layers
 from dfc.players import player_specs
 from dfc.players.player_specs import WeightsSource
 from dfc.rollout import trained_weights
+from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import config_json
 
 

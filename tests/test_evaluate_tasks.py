@@ -11,7 +11,6 @@ from chat_server import completion, serving
 
 from dfc import validation
 from dfc.config import EndpointConfig, EvaluateTasks, FilterConfig, RolloutConfig
-from dfc.data.task_groups import split_games
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry
@@ -20,9 +19,10 @@ from dfc.games.rng import derive_seed
 from dfc.games.textarena.guess_the_number import GuessTheNumber
 from dfc.models import huggingface
 from dfc.players.remote import PlayerError
-from dfc.recipes import evaluate_tasks
+from dfc.records.task_groups import split_games
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
+from dfc.stages import evaluate_tasks
 
 GAMES = {"GuessTheNumber-v0": {"max_turns": 4, "max_number": 9}, "TowerOfHanoi-v0": {"num_disks": 1, "max_turns": 3}}
 CONFIG = EvaluateTasks(

@@ -9,8 +9,8 @@ from test_evaluate_tasks import NeverStop
 from dfc import validation
 from dfc.config import EvaluateTasks, RolloutConfig
 from dfc.games.replay import replay
-from dfc.recipes import evaluate_tasks
 from dfc.runs.run_folder import RunFolder
+from dfc.stages import evaluate_tasks
 
 TEAM = "clem_taboo"
 CONFIG = EvaluateTasks(

@@ -13,18 +13,18 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from dfc.config import AdapterConfig, BatchConfig, Grpo, MeshConfig, RolloutConfig, TrainingConfig
-from dfc.fit import analytic, holdings, nearest, published
-from dfc.fit import workload as counts
-from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import lengths_of
-from dfc.fit.traced import count
-from dfc.fit.workload import Workload
 from dfc.inference.buckets import cache_positions
 from dfc.models import attention, families, lora, sharding
 from dfc.models.cache import empty_cache, layout_of
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.transformer import abstract_params, bind
+from dfc.tools.fit import analytic, holdings, nearest, published
+from dfc.tools.fit import workload as counts
+from dfc.tools.fit.hardware import parse_topology
+from dfc.tools.fit.iteration import lengths_of
+from dfc.tools.fit.traced import count
+from dfc.tools.fit.workload import Workload
 
 SMALL = DecoderConfig(
     vocabulary=64, width=32, layers=3, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,

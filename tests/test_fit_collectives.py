@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from dfc.fit.collectives import group_members, traffic
+from dfc.tools.fit.collectives import group_members, traffic
 
 FUSED = """\
 HloModule m

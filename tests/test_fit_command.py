@@ -11,14 +11,14 @@ import pytest
 
 from dfc.config import MeshConfig, SmallModel
 from dfc.errors import ConfigError
-from dfc.fit import command, holdings, iteration, published, report
-from dfc.fit.analytic import WorkEstimate
-from dfc.fit.collectives import Traffic
-from dfc.fit.compilation import Compiled, refused
-from dfc.fit.hardware import parse_topology
-from dfc.fit.traced import Count
 from dfc.launch import command_line, fit
 from dfc.models import families
+from dfc.tools.fit import command, holdings, iteration, published, report
+from dfc.tools.fit.analytic import WorkEstimate
+from dfc.tools.fit.collectives import Traffic
+from dfc.tools.fit.compilation import Compiled, refused
+from dfc.tools.fit.hardware import parse_topology
+from dfc.tools.fit.traced import Count
 
 PAPER = "--config=configs/dfc_textarena_qwen2_5_32b.py"
 ROWS = "--config.batch.micro_batch_rows=64"

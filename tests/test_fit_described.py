@@ -24,13 +24,13 @@ from dfc.config import (
     TinyPlayer,
     TrainingConfig,
 )
-from dfc.fit import analytic, command, hardware, holdings, iteration, programs
-from dfc.fit.command import Request
-from dfc.fit.compilation import DoesNotFitError, compile_program
-from dfc.fit.hardware import CHIPS, Topology, parse_topology, slices, topology_devices
-from dfc.fit.iteration import lengths_of
-from dfc.fit.workload import parameters
 from dfc.models import families, sharding
+from dfc.tools.fit import analytic, command, hardware, holdings, iteration, programs
+from dfc.tools.fit.command import Request
+from dfc.tools.fit.compilation import DoesNotFitError, compile_program
+from dfc.tools.fit.hardware import CHIPS, Topology, parse_topology, slices, topology_devices
+from dfc.tools.fit.iteration import lengths_of
+from dfc.tools.fit.workload import parameters
 
 SMALL = {
     "architectures": ["LlamaForCausalLM"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dfc.fit.hardware import (
+from dfc.tools.fit.hardware import (
     CHIPS,
     TopologyError,
     missing_packages,

@@ -20,17 +20,17 @@ from dfc.config import (
     OpponentPoolConfig,
     SamplingConfig,
 )
-from dfc.fit import analytic, holdings, iteration, programs, traced
-from dfc.fit.iteration import Stage, lengths_of, stages_of
-from dfc.fit.nearest import nearest_fitting
 from dfc.games import registry
 from dfc.inference import decoding_mesh
 from dfc.inference.resident_weights import ResidentWeights
 from dfc.models import lora, sharding
 from dfc.models.transformer import Adapters
-from dfc.recipes import evaluate
 from dfc.rollout import trained_weights
 from dfc.rollout.workers import RolloutWorkers
+from dfc.stages import evaluate
+from dfc.tools.fit import analytic, holdings, iteration, programs, traced
+from dfc.tools.fit.iteration import Stage, lengths_of, stages_of
+from dfc.tools.fit.nearest import nearest_fitting
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 

@@ -17,16 +17,16 @@ from dfc.config import (
     RolloutConfig,
     TrainingConfig,
 )
-from dfc.fit import analytic, holdings, programs, traced
-from dfc.fit.hardware import parse_topology
-from dfc.fit.iteration import Lengths, ProgramCalls, lengths_of, runs
-from dfc.fit.workload import Workload, adapter_parameters
 from dfc.games import registry
 from dfc.inference.prefixes import Copy
 from dfc.models import sharding
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 from dfc.rollout.workers import RolloutWorkers
+from dfc.tools.fit import analytic, holdings, programs, traced
+from dfc.tools.fit.hardware import parse_topology
+from dfc.tools.fit.iteration import Lengths, ProgramCalls, lengths_of, runs
+from dfc.tools.fit.workload import Workload, adapter_parameters
 
 MODEL = DecoderConfig(
     vocabulary=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, feed_forward=48, rope_theta=1e4,

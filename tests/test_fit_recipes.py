@@ -26,12 +26,12 @@ from dfc.config import (
     TaskCurriculum,
     TinyPlayer,
 )
-from dfc.fit import analytic, command, holdings, programs, published
-from dfc.fit.iteration import lengths_of, runs, stages_of
 from dfc.launch import fit
 from dfc.models import families, sharding
 from dfc.models.transformer import initialize
-from dfc.tiny_player import imitation
+from dfc.tools.fit import analytic, command, holdings, programs, published
+from dfc.tools.fit.iteration import lengths_of, runs, stages_of
+from dfc.tools.small_models import imitation
 from dfc.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
@@ -172,7 +172,7 @@ def test_a_recipe_that_nobody_has_counted_is_refused_by_its_name():
     class Newest(ModelRunConfig):
         recipe = module = "newest"
 
-    with pytest.raises(command.ConfigError, match=r"Newest: dfc/fit/holdings\.py does not say"):
+    with pytest.raises(command.ConfigError, match=r"Newest: dfc/tools/fit/holdings\.py does not say"):
         ask(Newest(), topology="h100:1")
 
 

@@ -8,13 +8,13 @@ import pytest
 import tiny_models
 from fit_workloads import EIGHT, LORA, MODEL, ONCE, ONE, ROLLOUT, ROWS, TRAINING, phases, really_local, workload_of
 
+from dfc import packing
 from dfc.config import BatchConfig, Grpo, GrpoConfig, HeldOutConfig, MeshConfig, Preference, RowsAdapterConfig, Sft
-from dfc.fit import analytic, holdings, iteration, programs
-from dfc.fit.iteration import runs
 from dfc.models import lora, quantization, sharding
-from dfc.recipes import offline
 from dfc.samples import TokenBatch
-from dfc.training import packing
+from dfc.stages import offline
+from dfc.tools.fit import analytic, holdings, iteration, programs
+from dfc.tools.fit.iteration import runs
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 
@@ -43,7 +43,7 @@ class Recorder:
 
 @pytest.mark.parametrize("config", KINDS)
 def test_the_programs_of_training_on_rows_are_those_an_update_runs(config):
-    """The update as `offline._train` makes it, its batch as `dfc.training.packing.fill` does."""
+    """The update as `offline._train` makes it, its batch as `dfc.packing.fill` does."""
     mesh, workload = sharding.make_mesh(1, 4, 2), workload_of(config)
     trainer = holdings.make_trainer(config, workload, mesh)
     weights = jax.device_put(tiny_models.filled(MODEL, 0.5), sharding.param_shardings(MODEL, mesh))

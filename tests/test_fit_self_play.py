@@ -17,10 +17,11 @@ from dfc.config import (
     SelfPlayRolloutConfig,
     TrainingConfig,
 )
-from dfc.fit import analytic, programs, published
-from dfc.fit.iteration import lengths_of, runs, stages_of
+from dfc.methods.language_self_play import update
 from dfc.models.transformer import initialize
-from dfc.training import online_trainer, self_play
+from dfc.tools.fit import analytic, programs, published
+from dfc.tools.fit.iteration import lengths_of, runs, stages_of
+from dfc.training import online_trainer
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 
@@ -94,7 +95,7 @@ def test_what_is_held_is_what_a_run_holds():
     _, workload = counted()
     held = analytic.memory(workload).phases["gradient"]
     weights = initialize(workload.model, 0)
-    trainer = online_trainer.make_trainer(CONFIG, workload.model, self_play.make_losses(CONFIG), None)
+    trainer = online_trainer.make_trainer(CONFIG, workload.model, update.make_losses(CONFIG), None)
     trained = trainer.initial_params(weights)
     size = {
         "initial policy": weights,
@@ -128,7 +129,7 @@ def test_an_adapter_of_each_role_is_held_and_stepped_by_itself():
     config, workload = counted(**each)
     held = analytic.memory(workload).phases
     weights = initialize(workload.model, 0)
-    trainer = online_trainer.make_trainer(config, workload.model, self_play.make_losses(config), None)
+    trainer = online_trainer.make_trainer(config, workload.model, update.make_losses(config), None)
     trained = trainer.initial_params(weights)
     trees = (trained, trainer.initial_state(trained), trainer.policy(trained))
     size = sum(x.nbytes for tree in trees for x in jax.tree.leaves(tree))

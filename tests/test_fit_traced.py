@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from dfc.fit.traced import count
 from dfc.models.attention import AttentionSpec
 from dfc.models.cache_kernels import flash_prefill, ragged
+from dfc.tools.fit.traced import count
 
 A, B = jnp.ones((4, 8)), jnp.ones((8, 16))
 ONE = 2 * 4 * 8 * 16

@@ -17,7 +17,7 @@ from dfc.games.dialogue.words import bare, stem, stems
 from dfc.games.folding import fold
 from dfc.games.paprika import accusations, customer_service, twenty_questions
 from dfc.games.paprika.world import fold as fold_case
-from dfc.self_play.hygiene import Memory, Written, inspect
+from dfc.methods.language_self_play.hygiene import Memory, Written, inspect
 
 GAMES = pathlib.Path(__file__).parents[1] / "games"
 LOOK_ALIKES = str.maketrans("aceopxyijsABCEHKMOPTX", "асеорхуіјѕАВСЕНКМОРТХ")

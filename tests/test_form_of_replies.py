@@ -8,8 +8,6 @@ import pyarrow as pa
 import pytest
 
 from dfc.config import RewardConfig, RolloutConfig
-from dfc.data.trajectories import OLDER, Provenance, from_episode, to_table
-from dfc.data.trajectory_files import read_columns, read_rows, read_trajectories, write_atomically
 from dfc.episodes import PlayedReply, from_bytes, to_bytes
 from dfc.evaluation import matches
 from dfc.games import registry
@@ -23,9 +21,11 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
 from dfc.players import sequential
 from dfc.players.remote import ChatMessage, FunctionPlayer
+from dfc.records.trajectories import OLDER, Provenance, from_episode, to_table
+from dfc.records.trajectory_files import read_columns, read_rows, read_trajectories, write_atomically
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
+from dfc.scoring.episode_rewards import reward
 from dfc.training import rl
-from dfc.training.episode_rewards import reward
 
 THOUGHT = "<think>I take it.</think>"
 

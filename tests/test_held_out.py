@@ -14,16 +14,16 @@ from offline_runs import StopsAfter, configured, metrics, run, untimed, write_da
 from tiny_models import random_params, tiny
 
 from dfc import validation
-from dfc.checkpoint import Checkpointer
 from dfc.config import CheckpointConfig, HeldOutConfig, Preference, RowsAdapterConfig, Sft, TrainingConfig
-from dfc.data import rows
-from dfc.data.batches import Batches, UpdateRows
-from dfc.data.trajectory_files import DatasetError
 from dfc.errors import CheckpointError, TrainingError
 from dfc.models import huggingface
 from dfc.models.sharding import make_mesh
-from dfc.recipes.offline import make_loss
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import training_rows
+from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.stop_signals import Interrupted
+from dfc.stages.offline import make_loss
+from dfc.training.batches import Batches, UpdateRows
 from dfc.training.held_out import HeldOut, candidates, interval, kept
 from dfc.training.trainer import Trainer
 
@@ -100,7 +100,7 @@ class RandomReference:
 def test_it_is_the_loss_of_training_whatever_the_micro_batches_and_devices(tmp_path, two):
     found, write = (pairs(12, longest=60), write_pairs) if two else (sequences(12, longest=60), write_sft)
     path = write(tmp_path / "data.parquet", found)
-    data = rows.read(path, pairs=two, vocabulary=1000, row_length=128, tokenizer=None)
+    data = training_rows.read(path, pairs=two, vocabulary=1000, row_length=128, tokenizer=None)
     reference = RandomReference(data) if two else None
     loss = make_loss(Preference(beta=0.3) if two else Sft(), int(data.lengths.min()))
     params, values = random_params(MODEL, 0, 0.2), []

@@ -31,7 +31,7 @@ LONGEST = 6000  # characters of a message about one value: the list of all games
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    module = types.ModuleType("dfc.recipes.divide_fuse_conquer")
+    module = types.ModuleType("dfc.methods.divide_fuse_conquer")
     module.run = lambda *_: None
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return tmp_path

@@ -14,13 +14,13 @@ from dfc import validation
 from dfc.config import Grpo, ModelConfig
 from dfc.config.hub_names import is_hub_name, is_pinned, split
 from dfc.errors import ConfigError, WeightsError
-from dfc.fit.published import model_of
 from dfc.launch import __main__ as launch
 from dfc.launch import hub_model
 from dfc.models import hub, huggingface, peft
 from dfc.models.lora import LoraConfig, initialize_adapters
 from dfc.players import player_specs
 from dfc.runs.stages import open_together
+from dfc.tools.fit.published import model_of
 
 TINY = Path(__file__).resolve().parents[1] / "models" / "tiny_player"
 NAME = "org/tiny-model"

@@ -31,8 +31,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setenv("DFC_HELD", HELD)
     monkeypatch.delenv("DFC_UNSET", raising=False)
     # What gets past the checks is to end at once, and to leave its folder.
-    for name in ("divide_fuse_conquer", "evaluate", "evaluate_tasks", "collect"):
-        module = types.ModuleType(f"dfc.recipes.{name}")
+    for name in ("methods.divide_fuse_conquer", "stages.evaluate", "stages.evaluate_tasks", "stages.collect"):
+        module = types.ModuleType(f"dfc.{name}")
         module.run = lambda *_: None
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return tmp_path

@@ -13,15 +13,15 @@ from self_play_runs import BASE, MODEL, Counting, Killed, leaves, one_device, re
 from dfc.config import AnswerRewardConfig, ModelConfig, SamplingConfig
 from dfc.config.self_play import QueryTask
 from dfc.errors import ConfigError, Interrupted, TrainingError
+from dfc.methods.language_self_play import records as self_play_records
+from dfc.methods.language_self_play import self_play_run, self_reward
+from dfc.methods.language_self_play.sampling import Roles
+from dfc.methods.language_self_play.watch import Alarm, Watch
 from dfc.models import huggingface
-from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.scorer import ScoringError
-from dfc.self_play import self_reward
-from dfc.self_play.watch import Alarm, Watch
-from dfc.training import self_play_records, self_play_run
 
 __all__ = ["one_device"]
 LOOKS = {}  # of a run, by its name

@@ -17,12 +17,12 @@ from dfc.games.textarena.nim import Nim
 from dfc.inference.constraints import ActionTrie, cut_reply
 from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import resolve
-from dfc.recipes import tiny_player
 from dfc.rollout.match import EpisodeSpec, Match, MatchContext
 from dfc.rollout.model_player import ModelPlayer
 from dfc.rollout.workers import RolloutWorkers, check_actions_fit
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.tools.small_models import tiny_player
 from dfc.validation import problems
 
 

@@ -26,7 +26,7 @@ def run(config, folder, stop):
     while True:
         time.sleep(60) if sys.argv[2] == "asleep" else multihost.all_max(1)
 
-sys.modules["dfc.recipes.divide_fuse_conquer"] = types.SimpleNamespace(run=run)
+sys.modules["dfc.methods.divide_fuse_conquer"] = types.SimpleNamespace(run=run)
 from dfc.launch.__main__ import main
 sys.exit(main(sys.argv[3:]))
 """

@@ -11,12 +11,11 @@ from tiny_models import save_checkpoint
 
 from dfc import validation
 from dfc.configs import lsp_llama3_2_3b, lsp_published
-from dfc.data import self_play_rewards
 from dfc.launch import command_line
 from dfc.launch.overrides import override
+from dfc.methods.language_self_play import hygiene, rewards, self_reward
 from dfc.models import huggingface
 from dfc.models.sharding import make_mesh
-from dfc.self_play import hygiene, self_reward
 
 __all__ = ["one_device"]
 
@@ -104,7 +103,7 @@ def test_it_runs_in_small_with_prompts_like_the_papers(folders, tmp_path, monkey
     monkeypatch.setattr(self_reward, "read_marks", lambda reply: len(reply) % 8)
     forms, inspect = [], hygiene.inspect
     monkeypatch.setattr(hygiene, "inspect", lambda queries, memory: forms.extend(queries) or inspect(queries, memory))
-    monkeypatch.setattr(self_play_rewards, "make_mesh", lambda *_: make_mesh(1, 1, 1, devices=jax.devices()[:1]))
+    monkeypatch.setattr(rewards, "make_mesh", lambda *_: make_mesh(1, 1, 1, devices=jax.devices()[:1]))
     policy, preferences = map(str, folders)
     words = [
         *(f"--config.challenger.prompt={BOX_1}", f"--config.self_reward.prompt={BOX_3}"),

@@ -11,7 +11,7 @@ import pytest
 
 from dfc import validation
 from dfc.launch import command_line, overrides
-from dfc.self_play import families
+from dfc.methods.language_self_play import families
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 

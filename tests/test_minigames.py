@@ -8,11 +8,11 @@ import string
 import pytest
 
 from dfc.config import Minigames
-from dfc.data import conversations, minigames
 from dfc.errors import ConfigError
-from dfc.recipes import minigames as recipe
+from dfc.rows import conversations, minigames
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import minigames as recipe
 
 ROWS = minigames.minigames(1600, 5)
 

@@ -19,11 +19,11 @@ from dfc.config import (
     Sft,
     TrainingConfig,
 )
-from dfc.data import conversations, preference_pairs
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.errors import CheckpointError, TrainingError
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.records.trajectory_files import DatasetError, TrajectoryWriter
+from dfc.rows import conversations, preference_pairs
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.training.trainer import Trainer
 

@@ -11,10 +11,10 @@ from offline_runs import ROWS, StopsAfter, configured, metrics, run, untimed, wr
 
 from dfc import files
 from dfc.config import Preference
-from dfc.data import reference_logprobs
-from dfc.data.rows import TrainingRows
-from dfc.data.trajectory_files import write_atomically
+from dfc.records.trajectory_files import write_atomically
+from dfc.rows.training_rows import TrainingRows
 from dfc.runs.stop_signals import Interrupted
+from dfc.training import reference_logprobs
 from dfc.training.trainer import Trainer
 
 

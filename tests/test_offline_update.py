@@ -9,10 +9,10 @@ from offline_rows import pairs, segments_of, sequences, write_pairs, write_sft
 from tiny_models import random_params, tiny
 
 from dfc.config import Preference, Sft, TrainingConfig
-from dfc.data import rows
-from dfc.data.batches import Batches, UpdateRows
 from dfc.models.sharding import make_mesh
-from dfc.recipes.offline import make_loss
+from dfc.rows import training_rows
+from dfc.stages.offline import make_loss
+from dfc.training.batches import Batches, UpdateRows
 from dfc.training.trainer import Trainer
 
 CONFIG = tiny(vocabulary=1000, layers=1, heads=2, kv_heads=1, head_dim=16, tied_embedding=True)
@@ -33,7 +33,7 @@ class RandomReference:
 def source(tmp_path, *, two):
     found, write = (pairs(12, longest=60), write_pairs) if two else (sequences(12, longest=60), write_sft)
     path = write(tmp_path / "data.parquet", found)
-    return rows.read(path, pairs=two, vocabulary=1000, row_length=128, tokenizer=None)
+    return training_rows.read(path, pairs=two, vocabulary=1000, row_length=128, tokenizer=None)
 
 
 def micro_batches(data, *, row_length=128, micro_batch_rows=1, reference=None):

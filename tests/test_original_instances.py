@@ -6,12 +6,12 @@ import json
 import pytest
 
 from dfc import load_config
-from dfc.data.task_groups import split_games
 from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry, scripted
 from dfc.games.dialogue import original
 from dfc.games.rng import GameRng
-from dfc.recipes import evaluate_tasks
+from dfc.records.task_groups import split_games
+from dfc.stages import evaluate_tasks
 
 GRIDS = ["\n".join([row] + ["▢ ▢ ▢ ▢ ▢"] * 4) for row in ("X X X X X", "X X ▢ ▢ ▢", "▢ ▢ ▢ X X")]
 WORDS = ["lemon", "table", "stone", "river"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from dfc.packing import Halves, Segment, cut, empty_batch, lay_out, micro_batches, pack, packed, segment
 from dfc.samples import Sample
-from dfc.training.packing import Halves, Segment, cut, empty_batch, lay_out, micro_batches, pack, packed, segment
 
 ROW = 24
 

@@ -13,20 +13,19 @@ from chat_server import serving, until
 
 from dfc import validation
 from dfc.config import AnswersRolloutConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig
-from dfc.data import comparisons
-from dfc.data.instructions import Instruction, read_instructions, read_outputs, write_outputs
-from dfc.data.trajectory_files import DatasetError
 from dfc.errors import ConfigError, Interrupted, RunFolderError
 from dfc.evaluation import pairwise
 from dfc.evaluation.statistics import score_interval, wilson_interval
-from dfc.fit.iteration import stages_of
 from dfc.players.endpoint import Endpoint
 from dfc.players.remote import PlayerError
-from dfc.recipes import evaluate_answers
+from dfc.records.trajectory_files import DatasetError
 from dfc.report import answers_page
+from dfc.rows.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.judge import request
 from dfc.scoring.scorer import LONGEST_ANSWER
+from dfc.stages import comparisons, evaluate_answers
+from dfc.tools.fit.iteration import stages_of
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 

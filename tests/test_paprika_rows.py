@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectory_rows import PROVENANCE, row, same
 
-from dfc.data import preference_pairs, trajectory_files
-from dfc.data.selection import SelectionConfig, select
-from dfc.data.trajectories import to_table, to_trajectories
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter, read_part
+from dfc.records import trajectory_files
+from dfc.records.trajectories import to_table, to_trajectories
+from dfc.records.trajectory_files import DatasetError, TrajectoryWriter, read_part
 from dfc.report import data_tables
+from dfc.rows import preference_pairs
+from dfc.rows.selection import SelectionConfig, select
 
 
 def stored(folder, rows, sizes=None):

@@ -21,9 +21,9 @@ from dfc.config import (
     SftConfig,
     TrainingConfig,
 )
-from dfc.data.trajectory_files import read_trajectories
+from dfc.methods import paprika
 from dfc.models import huggingface
-from dfc.recipes import paprika
+from dfc.records.trajectory_files import read_trajectories
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 

@@ -22,8 +22,8 @@ from dfc.config import (
     ScheduledOptimizerConfig,
     SftConfig,
 )
-from dfc.data.trajectory_files import DatasetError, TrajectoryWriter
-from dfc.recipes import paprika
+from dfc.methods import paprika
+from dfc.records.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stages import StageRun, run_stages
 from dfc.runs.stop_signals import Interrupted, Stop
@@ -140,7 +140,7 @@ def test_without_collecting_a_collection_must_be_named():
 @pytest.fixture
 def recipe(monkeypatch):
     """Puts a recipe of the test's own where build_data is; it notes what runs, and stops where it is told to."""
-    module = types.ModuleType("dfc.recipes.build_data")
+    module = types.ModuleType("dfc.stages.build_data")
     module.seen, module.stops_in = [], None
 
     def run(config, folder, stop):

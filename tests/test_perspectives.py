@@ -2,12 +2,12 @@
 
 import pytest
 
-from dfc.data.perspectives import perspective
-from dfc.data.trajectories import Message
 from dfc.games import registry, scripted
 from dfc.games.game import Game
 from dfc.games.replay import ReplayError
 from dfc.games.rng import GameRng, derive_seed
+from dfc.records.trajectories import Message
+from dfc.rows.perspectives import perspective
 
 
 def played(game_id, seed):

@@ -11,10 +11,10 @@ from dfc.games import registry, scripted
 from dfc.games.dialogue.image_game import f1
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
-from dfc.training.episode_rewards import rewards_of
-from dfc.training.playpen_rewards import table_5
+from dfc.scoring.episode_rewards import rewards_of
+from dfc.scoring.playpen_rewards import table_5
 
-PLACE = "dfc.training.playpen_rewards:table_5"
+PLACE = "dfc.scoring.playpen_rewards:table_5"
 GAMES = (
     *("clem_taboo", "clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic", "clem_referencegame"),
     *("clem_imagegame", "clem_privateshared", "clem_matchit_ascii", "clem_guesswhat"),

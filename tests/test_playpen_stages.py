@@ -31,7 +31,7 @@ from dfc.config.sections import HeldOutChecks
 from dfc.configs import playpen_llama3_1_8b
 from dfc.errors import ConfigError
 from dfc.launch.__main__ import main
-from dfc.recipes import playpen
+from dfc.methods.playpen import recipe
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
@@ -48,7 +48,7 @@ RUN = Playpen(
 
 
 def by_name(config, folder="run"):
-    return {stage.name: stage.config for stage in playpen.stages(config, Path(folder))}
+    return {stage.name: stage.config for stage in recipe.stages(config, Path(folder))}
 
 
 def changed(**changes):
@@ -198,7 +198,7 @@ def test_grpo_goes_through_the_instances_in_epochs_and_answers_for_the_teacher()
     assert (grpo.random_action_rate, grpo.half_negative) == (0, False)
     assert grpo.acceptance == AcceptanceConfig(rule="always", tolerance=0.0)
     assert grpo.mixed_priority == MixedPriorityConfig(enabled=False)
-    assert grpo.reward.function == "dfc.training.playpen_rewards:table_5"
+    assert grpo.reward.function == "dfc.scoring.playpen_rewards:table_5"
 
 
 def test_rows_of_another_run_are_trained_on_where_none_are_built():
@@ -249,7 +249,7 @@ def test_what_stages_need_of_each_other_is_said_now(changes, words):
 def test_settings_of_a_stage_that_contradict_each_other_are_said_before_anything_is_played(tmp_path):
     config = changed(sft=AdaptedSftConfig(adapter=RowsAdapterConfig(rank=0, base="nf4")))
     with RunFolder.open(tmp_path / "run", config, command="") as folder, pytest.raises(ConfigError) as caught:
-        playpen.run(config, folder, Stop())
+        recipe.run(config, folder, Stop())
     assert any(problem.startswith("stage sft: adapter.base='nf4'") for problem in caught.value.problems)
     assert not list((tmp_path / "run").glob("*/config.json"))
 

@@ -100,7 +100,7 @@ def test_what_a_recipe_prints_and_raises_does_not_reach_the_terminal_as_it_is(tm
         print(HOSTILE)  # noqa: T201 - as recipes do
         raise OSError(5, HOSTILE, HOSTILE)
 
-    module = types.ModuleType("dfc.recipes.divide_fuse_conquer")
+    module = types.ModuleType("dfc.methods.divide_fuse_conquer")
     module.run = run
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert main(["--config=configs/smoke.py", f"--workdir={tmp_path}/w"]) == 1
@@ -201,7 +201,7 @@ def test_a_command_started_without_standard_output_prints_nothing(monkeypatch):
 
 RUN = """
 import sys, types
-recipe = types.ModuleType("dfc.recipes.divide_fuse_conquer")
+recipe = types.ModuleType("dfc.methods.divide_fuse_conquer")
 def run(config, folder, stop):
     from dfc.runs.progress import Progress
     with Progress(2000, seconds_between_lines=0.0) as progress:

@@ -24,7 +24,7 @@ from dfc.config import (
     TrainingConfig,
 )
 from dfc.errors import ConfigError, TrainingError
-from dfc.training.episode_rewards import rewards_of
+from dfc.scoring.episode_rewards import rewards_of
 
 GAME = f"{Path(__file__).parent / 'sound_games.py'}:Countdown"
 

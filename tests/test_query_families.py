@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dfc.games.rng import GameRng
-from dfc.self_play import families
-from dfc.self_play.families import FAMILIES, LEVELS
-from dfc.self_play.family_scores import FamiliesScorer
+from dfc.methods.language_self_play import families
+from dfc.methods.language_self_play.families import FAMILIES, LEVELS
+from dfc.methods.language_self_play.family_scores import FamiliesScorer
 
 
 def truth(name, texts):

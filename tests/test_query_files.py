@@ -3,7 +3,7 @@
 import pytest
 
 from dfc.errors import ConfigError
-from dfc.self_play import query_files
+from dfc.methods.language_self_play import query_files
 
 
 def written(tmp_path, text, name="queries.txt"):

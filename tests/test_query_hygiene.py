@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from dfc.self_play import hygiene
-from dfc.self_play.hygiene import Memory, Written
-from dfc.self_play.prompts import BEGIN, challenger_prompt, forbidden_tags
+from dfc.methods.language_self_play import hygiene
+from dfc.methods.language_self_play.hygiene import Memory, Written
+from dfc.methods.language_self_play.prompts import BEGIN, challenger_prompt, forbidden_tags
 
 TEMPLATE = "Sort {digits} up."
 LONG = "one two three four five six seven eight nine ten"

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dfc.data.questions import Question, boxed, read_questions
-from dfc.data.trajectory_files import DatasetError
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows.questions import Question, boxed, read_questions
 from dfc.scoring.programs import ProgramTests
 
 GSM8K = {

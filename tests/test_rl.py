@@ -10,9 +10,9 @@ from rl_episodes import CONFIG, GAMES, PLAIN, episode, groups_of, overrun
 
 from dfc.config import AcceptanceConfig, GrpoConfig, MixedPriorityConfig, RewardConfig
 from dfc.errors import TrainingError
+from dfc.packing import Halves
+from dfc.scoring.episode_rewards import reward
 from dfc.training import rl
-from dfc.training.episode_rewards import reward
-from dfc.training.packing import Halves
 from dfc.training.rl_run import State
 from dfc.training.trainer import Update
 

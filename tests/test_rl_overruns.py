@@ -7,9 +7,9 @@ import pytest
 from rl_episodes import CONFIG, PLAIN, episode, overrun
 
 from dfc.config import GrpoConfig, RewardConfig
-from dfc.recipes.divide_fuse_conquer import won_sequences
+from dfc.methods.divide_fuse_conquer import won_sequences
+from dfc.scoring.episode_rewards import reward
 from dfc.training import episode_advantages, rl
-from dfc.training.episode_rewards import reward
 
 
 def test_filling_ones_own_context_is_a_loss_and_illegal_tries_still_cost():

@@ -8,10 +8,10 @@ import pytest
 from rl_episodes import CONFIG, PLAIN, episode, groups_of
 
 from dfc.config import GrpoConfig
-from dfc.recipes.divide_fuse_conquer import imitation_loss, learning, won_sequences
+from dfc.methods.divide_fuse_conquer import imitation_loss, learning, won_sequences
+from dfc.packing import pack
 from dfc.samples import TokenBatch
 from dfc.training import episode_advantages, rl
-from dfc.training.packing import pack
 
 
 def groups_in(share):

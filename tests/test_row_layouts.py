@@ -14,11 +14,11 @@ from offline_rows import save_model
 from offline_runs import configured, run
 
 from dfc.config import HeldOutConfig, Preference, Sft
-from dfc.data import rows
-from dfc.data.batches import Batches, UpdateRows
-from dfc.data.trajectory_files import DatasetError
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import training_rows
+from dfc.training.batches import Batches, UpdateRows
 
 SYSTEM, ASK, NO = (
     {"role": "system", "content": "Help."},
@@ -344,7 +344,7 @@ def read(path, folder, *, pairs=False):
     def tokenizer():
         return ChatTokenizer.load(folder)
 
-    return rows.read(path, pairs=pairs, vocabulary=793, row_length=200, tokenizer=tokenizer)
+    return training_rows.read(path, pairs=pairs, vocabulary=793, row_length=200, tokenizer=tokenizer)
 
 
 def trained_on(side, pretrained):

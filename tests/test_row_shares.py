@@ -11,10 +11,10 @@ from offline_runs import configured, metrics, run, write_data
 
 from dfc import validation
 from dfc.config import BatchConfig, CheckpointConfig
-from dfc.data import rows
-from dfc.data.batches import UpdateRows
-from dfc.data.row_shares import SharedOrder, joined
-from dfc.data.trajectory_files import DatasetError
+from dfc.records.trajectory_files import DatasetError
+from dfc.rows import training_rows
+from dfc.training.batches import UpdateRows
+from dfc.training.row_shares import SharedOrder, joined
 
 SHARES = strategies.sampled_from([(0.25,), (0.1,), (1 / 3,), (0.7,), (0.2, 0.3), (0.05, 0.5, 0.07), (0.9,)])
 
@@ -92,7 +92,7 @@ def test_joined_files_are_their_rows_one_after_another(tmp_path, two):
     make, write = (pairs, write_pairs) if two else (sequences, write_sft)
     found = [make(4, seed=1), make(3, seed=2), make(5, seed=3)]
     files = [
-        rows.read(
+        training_rows.read(
             write(tmp_path / f"{n}.parquet", some, row_group_rows=2),
             pairs=two,
             vocabulary=1000,

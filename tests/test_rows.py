@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from offline_rows import MASK, TOKEN_IDS, pairs, sequences, trimmed, write_pairs, write_sft
 
-from dfc.data import conversations, rows
-from dfc.data.trajectories import Message
-from dfc.data.trajectory_files import DatasetError, write_atomically
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
+from dfc.records.trajectories import Message
+from dfc.records.trajectory_files import DatasetError, write_atomically
+from dfc.rows import conversations, training_rows
 
 
 def tokenizer():
@@ -24,7 +24,7 @@ def no_tokenizer():
 
 
 def read(path, *, pairs=False, vocabulary=1000, row_length=200, tokenizer=no_tokenizer):
-    return rows.read(path, pairs=pairs, vocabulary=vocabulary, row_length=row_length, tokenizer=tokenizer)
+    return training_rows.read(path, pairs=pairs, vocabulary=vocabulary, row_length=row_length, tokenizer=tokenizer)
 
 
 def contents(found, side=0):

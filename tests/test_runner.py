@@ -14,10 +14,10 @@ from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
+from dfc.packing import pack, segment
 from dfc.rollout.match import EpisodeSpec, Match
 from dfc.rollout.runner import THINK_PROMPT, system_prompt
 from dfc.training.batch_logprobs import batch_logprobs
-from dfc.training.packing import pack, segment
 
 
 @pytest.fixture(scope="module")

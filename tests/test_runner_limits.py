@@ -10,10 +10,10 @@ from dfc.config import OpponentReplyConfig, RewardConfig, SamplingConfig
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
+from dfc.packing import pack, segment
 from dfc.rollout.runner import RolloutRunner
+from dfc.scoring.episode_rewards import reward
 from dfc.training import rl
-from dfc.training.episode_rewards import reward
-from dfc.training.packing import pack, segment
 
 
 @pytest.fixture(scope="module")

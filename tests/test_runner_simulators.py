@@ -25,7 +25,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
-from dfc.tiny_player import build_tokenizer
+from dfc.tools.small_models import build_tokenizer
 
 SLOTS = 12
 ROLLOUT = RolloutConfig(

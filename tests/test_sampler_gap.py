@@ -14,7 +14,7 @@ from dfc.config import GrpoConfig, TrainingConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import bind
-from dfc.training.packing import Segment, micro_batches, pack
+from dfc.packing import Segment, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dfc.data.conversations import read_conversations
+from dfc.rows.conversations import read_conversations
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "scripted_chat.py"
 FACTORS = {"kilometres metres": 1000, "hours minutes": 60, "minutes seconds": 60, "kilograms grams": 1000}

@@ -9,20 +9,29 @@ import jax
 import pytest
 
 from dfc import validation
-from dfc.checkpoint import Checkpointer
 from dfc.config import BatchShape, CheckpointConfig, SelfPlayBase
 from dfc.configs import lsp_base, lsp_study
 from dfc.errors import RunFolderError
+from dfc.methods.language_self_play import families, prompts, self_reward
+from dfc.methods.language_self_play.families import FAMILIES
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.recipes import self_play_base as recipe
-from dfc.rollout.family_answers import Answered, answer, by_family
+from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.self_play import families, prompts, self_reward
-from dfc.self_play.families import FAMILIES
-from dfc.tiny_player import build_tokenizer, transcripts
-from dfc.tiny_player.self_play_roles import CHALLENGER, JUDGE, SOLVER, mistaken, skill_at, spelled, verdicts, wordings
+from dfc.tools.small_models import build_tokenizer, transcripts
+from dfc.tools.small_models import self_play_base as recipe
+from dfc.tools.small_models.family_answers import Answered, answer, by_family
+from dfc.tools.small_models.self_play_roles import (
+    CHALLENGER,
+    JUDGE,
+    SOLVER,
+    mistaken,
+    skill_at,
+    spelled,
+    verdicts,
+    wordings,
+)
 
 CONFIG = SelfPlayBase()
 ROLES = recipe.transcripts(CONFIG, dict.fromkeys(CONFIG.families, 0.85))

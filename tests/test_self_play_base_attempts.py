@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dfc.config import SelfPlayBase
-from dfc.recipes import self_play_base as recipe
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.tools.small_models import self_play_base as recipe
 
 SORT, ADD = FAMILIES = ("sort_digits", "add_digits")
 CONFIG = SelfPlayBase(

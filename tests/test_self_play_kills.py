@@ -9,10 +9,8 @@ import pytest
 from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
 
 from dfc.errors import Interrupted
-from dfc.recipes import language_self_play as recipe
-from dfc.self_play import self_reward
-from dfc.training import self_play as learning
-from dfc.training import self_play_run
+from dfc.methods.language_self_play import recipe, self_play_run, self_reward
+from dfc.methods.language_self_play import update as learning
 
 __all__ = ["one_device"]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfc.config import AnswerRewardConfig
-from dfc.self_play import penalty
-from dfc.self_play.penalty import Scored
+from dfc.methods.language_self_play import penalty
+from dfc.methods.language_self_play.penalty import Scored
 
 
 @pytest.mark.parametrize(

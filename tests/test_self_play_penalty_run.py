@@ -8,13 +8,14 @@ import pytest
 from run_files import Page
 from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
 
-from dfc.checkpoint import _checksum
 from dfc.config import AnswerRewardConfig, ChallengerConfig, OptimizerConfig
 from dfc.errors import CheckpointError
-from dfc.report import reader, run_page, self_play_page, warnings
+from dfc.methods.language_self_play import hygiene
+from dfc.methods.language_self_play import page as self_play_page
+from dfc.methods.language_self_play.penalty import Scored
+from dfc.report import reader, run_page, warnings
+from dfc.runs.checkpoint import _checksum
 from dfc.scoring.scorer import ScoringError
-from dfc.self_play import hygiene
-from dfc.self_play.penalty import Scored
 
 __all__ = ["one_device"]
 

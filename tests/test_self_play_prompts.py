@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfc.self_play import prompts
-from dfc.self_play.prompts import BEGIN, END, Template
+from dfc.methods.language_self_play import prompts
+from dfc.methods.language_self_play.prompts import BEGIN, END, Template
 
 
 def test_the_challengers_prompt_has_every_part_in_its_order():

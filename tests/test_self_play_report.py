@@ -5,7 +5,8 @@ import json
 import pytest
 from run_files import NASTY, Page
 
-from dfc.report import reader, run_page, self_play_page, warnings
+from dfc.methods.language_self_play import page as self_play_page
+from dfc.report import reader, run_page, warnings
 
 ITERATIONS = 40
 PHASES = ("queries", "answers", "reward", "self_reward", "reference", "update")

@@ -12,15 +12,13 @@ from transformers import LlamaConfig
 
 from dfc import multihost, validation
 from dfc.config import AnswerRewardConfig, BatchConfig, LanguageSelfPlay, PreferenceRewardConfig, WatchConfig
-from dfc.data import self_play_rewards
-from dfc.data.self_play_rewards import KnownQueries, make_reward
 from dfc.errors import ConfigError, ExitError, Interrupted
-from dfc.recipes import language_self_play
+from dfc.methods.language_self_play import families, recipe, rewards
+from dfc.methods.language_self_play.rewards import KnownQueries, make_reward
 from dfc.runs.stop_signals import Stop
 from dfc.scoring import references, sandbox
 from dfc.scoring.scorer import ScoringError, scores_of
 from dfc.scoring.sums import OwnFunction, Sum
-from dfc.self_play import families
 
 
 def lengths(_, answers):
@@ -126,10 +124,10 @@ def test_an_iteration_without_any_reward_is_refused_with_its_source(value):
     score = Sum({"function": (1.0, OwnFunction(lambda _, answers: [value] * len(answers), "f"))})
     named = rf"^iteration 4: none of its 3 answers could be scored, .* from reward.function='{HERE}' for 3 of them, so"
     with pytest.raises(ScoringError, match=named):
-        self_play_rewards.refuse_useless(config, score(["q"] * 3, ["a"] * 3), 4)
-    self_play_rewards.refuse_useless(config, score([], []), 4)  # all queries were bad
+        rewards.refuse_useless(config, score(["q"] * 3, ["a"] * 3), 4)
+    rewards.refuse_useless(config, score([], []), 4)  # all queries were bad
     some = Sum({"function": (1.0, OwnFunction(lengths, "f"))})(["q"] * 2, ["?", "abc"])
-    self_play_rewards.refuse_useless(config, some, 4)
+    rewards.refuse_useless(config, some, 4)
 
 
 @pytest.mark.parametrize("value", [1e30, -1e30, 1e300])
@@ -140,9 +138,9 @@ def test_rewards_too_large_to_learn_from_are_refused_with_their_source(value):
         rf"^iteration 1: the largest reward in size is (1e\+30|inf), from reward.function='{HERE}'; one above 1e\+12"
     )
     with pytest.raises(ScoringError, match=named):
-        self_play_rewards.refuse_useless(config, score, 1)
+        rewards.refuse_useless(config, score, 1)
     fair = Sum({"function": (1.0, OwnFunction(lambda *_: [0.0, 9e11], "f"))})(["q"] * 2, ["a"] * 2)
-    self_play_rewards.refuse_useless(config, fair, 1)
+    rewards.refuse_useless(config, fair, 1)
 
 
 def test_sources_without_a_reward_are_each_named():
@@ -154,15 +152,15 @@ def test_sources_without_a_reward_are_each_named():
     score = Sum(parts)(["q"] * 2, ["a"] * 2)
     named = "from the source 'families' of reward.sources for 1 and reward.preference.path='p' for 1 of them"
     with pytest.raises(ScoringError, match=named):
-        self_play_rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
+        rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
 
 
 def test_the_answers_to_one_query_may_all_be_too_long_for_a_model():
     config = dataclasses.replace(reward(preference=PreferenceRewardConfig(path="p")), group_size=2)
     score = Sum({"preference": (1.0, lambda *_: scores_of([(None, "x"), (None, "x")]))})(["q"] * 2, ["a"] * 2)
-    self_play_rewards.refuse_useless(config, score, 1)
+    rewards.refuse_useless(config, score, 1)
     with pytest.raises(ScoringError, match="none of its 2 answers could be scored"):
-        self_play_rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
+        rewards.refuse_useless(dataclasses.replace(config, group_size=1), score, 1)
 
 
 def test_a_function_of_ones_own_is_not_asked_about_nothing():
@@ -190,7 +188,7 @@ def test_every_process_runs_the_model_of_preferences(monkeypatch):
         assert path == "here"
         return lambda _, answers: scores_of((2.0, "scored") for _ in answers)
 
-    monkeypatch.setattr(self_play_rewards, "PreferenceModel", model)
+    monkeypatch.setattr(rewards, "PreferenceModel", model)
     monkeypatch.setattr(multihost, "is_primary", lambda: False)
     config = reward(sources={"preference": 1.5}, preference=PreferenceRewardConfig("here"))
     with make_reward(config, {}) as score:
@@ -242,10 +240,10 @@ def test_the_run_hands_its_stop_to_the_reward(monkeypatch):
         given.append(check_stop)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(language_self_play, "make_reward", make)
-    monkeypatch.setattr(language_self_play, "_train", lambda *_: None)
+    monkeypatch.setattr(recipe, "make_reward", make)
+    monkeypatch.setattr(recipe, "_train", lambda *_: None)
     stop = Stop()
-    language_self_play.run(reward(), SimpleNamespace(finished=Path("/nowhere"), writes=True), stop)
+    recipe.run(reward(), SimpleNamespace(finished=Path("/nowhere"), writes=True), stop)
     assert given == [stop.check_stop]
 
 

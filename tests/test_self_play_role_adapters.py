@@ -17,12 +17,12 @@ from dfc import validation
 from dfc.config import AdapterConfig
 from dfc.config.self_play import ChallengerConfig
 from dfc.errors import DivergenceError, Interrupted, TrainingError
+from dfc.methods.language_self_play import update as learning
+from dfc.methods.language_self_play.roles import role_advantages
+from dfc.methods.language_self_play.sampling import Roles
 from dfc.models import huggingface
 from dfc.models.lora import ALL_LINEAR, LoraConfig
-from dfc.rollout.self_play import Roles
 from dfc.rollout.workers import PolicyWeights
-from dfc.self_play.roles import role_advantages
-from dfc.training import self_play as learning
 from dfc.training.trainer import Trainer
 
 __all__ = ["one_device"]

@@ -10,7 +10,7 @@ from hypothesis import given as every
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dfc.self_play.roles import role_advantages
+from dfc.methods.language_self_play.roles import role_advantages
 
 MARGIN = 0.25
 

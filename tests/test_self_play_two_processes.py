@@ -34,10 +34,11 @@ import jax, numpy as np
 from dfc import multihost
 from dfc.config import MeshConfig
 from dfc.errors import DfcError
-from dfc.recipes import evaluate_answers, language_self_play
+from dfc.stages import evaluate_answers
+from dfc.methods.language_self_play import recipe as language_self_play
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.training.self_play_run import Play
+from dfc.methods.language_self_play.self_play_run import Play
 from self_play_runs import first_gradients
 from test_self_play_two_processes import CONFIG, comparing
 

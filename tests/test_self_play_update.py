@@ -10,10 +10,10 @@ from test_update_parts import ALPHA, BETA, CONFIG, RATE, ROW, by_hand, close, we
 
 from dfc.config import BatchConfig
 from dfc.config.self_play import ChallengerConfig, LanguageSelfPlay
+from dfc.methods.language_self_play import update as learning
+from dfc.methods.language_self_play.roles import role_advantages
+from dfc.packing import Segment
 from dfc.samples import Sample
-from dfc.self_play.roles import role_advantages
-from dfc.training import self_play as learning
-from dfc.training.packing import Segment
 from dfc.training.trainer import Trainer
 
 RUN = LanguageSelfPlay(

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from dfc.self_play import watch
-from dfc.self_play.watch import Watch
+from dfc.methods.language_self_play import watch
+from dfc.methods.language_self_play.watch import Watch
 
 CODE = "def answer(x):\n    return x\n"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dfc.errors import TrainingError
-from dfc.self_play import self_reward
+from dfc.methods.language_self_play import self_reward
 
 
 def reply(points, total=None, score=None):

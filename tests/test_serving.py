@@ -15,8 +15,8 @@ import thinking_models
 from serving_clients import KEY, SLOTS, alone, ask, choices, connected, engine, head, now, running, text_of, wait_until
 
 from dfc.models.chat import ChatTokenizer
-from dfc.serving import requests, server
-from dfc.serving.app import Served
+from dfc.tools.serving import requests, server
+from dfc.tools.serving.app import Served
 
 HELLO = {"model": "tiny_player", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
 LONG = HELLO | {"temperature": 2, "max_tokens": 150, "seed": 3}

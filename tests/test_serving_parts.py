@@ -9,14 +9,14 @@ import sys
 import pytest
 import serving_clients
 
-import dfc.serving
+import dfc.tools.serving
 from dfc.config import SamplingConfig, ServingConfig
 from dfc.errors import ConfigError
 from dfc.inference.slots import EngineReply
 from dfc.launch import serve
 from dfc.players.key_search import Secret
-from dfc.serving import gate, requests, responses
-from dfc.serving.requests import RequestError
+from dfc.tools.serving import gate, requests, responses
+from dfc.tools.serving.requests import RequestError
 
 HELLO = {"role": "user", "content": "Hello"}
 
@@ -284,9 +284,9 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else find(name))
     with pytest.raises(ImportError, match=r"needs starlette: /.* -m pip install 'dfc\[serve\]'"):
-        importlib.reload(dfc.serving)
+        importlib.reload(dfc.tools.serving)
     monkeypatch.undo()
-    importlib.reload(dfc.serving)
+    importlib.reload(dfc.tools.serving)
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ def test_a_wrong_command_line_is_said_before_anything_is_loaded(words, expected,
 
 
 def test_a_missing_folder_is_named_before_the_server_is_imported_and_no_endpoint_is_offered(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dfc.serving.server", None)  # an import of it raises
-    monkeypatch.delattr("dfc.serving.server", raising=False)
+    monkeypatch.setitem(sys.modules, "dfc.tools.serving.server", None)  # an import of it raises
+    monkeypatch.delattr("dfc.tools.serving.server", raising=False)
     assert serve.main(["--policy=nothing_there"]) == 2
     said = capsys.readouterr().err
     assert "'nothing_there': no such folder" in said

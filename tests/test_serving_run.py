@@ -14,12 +14,12 @@ import pytest
 from processes import ROOT
 from serving_clients import now
 
-from dfc.checkpoint import Checkpointer
 from dfc.config import DivideFuseConquer, SamplingConfig, ServingConfig
 from dfc.models import huggingface
 from dfc.models.transformer import initialize
+from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.run_folder import config_json
-from dfc.serving import server
+from dfc.tools.serving import server
 
 SETTINGS = {"slots": 1, "max_length": 600, "decode_steps": 8}
 BODY = {"model": "mine", "messages": [{"role": "user", "content": "Hello"}], "seed": 5, "temperature": 1.5}

@@ -12,7 +12,7 @@ from observed import bases, record
 
 from dfc.config import AcceptanceConfig, DivideFuseConquer, EvaluationConfig, FusionConfig, GroupingConfig
 from dfc.errors import TrainingError
-from dfc.recipes.divide_fuse_conquer import (
+from dfc.methods.divide_fuse_conquer import (
     Group,
     Stage,
     _close_stage,

@@ -8,8 +8,8 @@ import pytest
 from dfc import curriculum
 from dfc.config import CollectRound
 from dfc.curriculum import UpperConfidenceBound
-from dfc.data.attempts import TaskSample, TrajectorySummary
-from dfc.recipes.collect_round import Chooser
+from dfc.records.attempts import TaskSample, TrajectorySummary
+from dfc.stages.collect_round import Chooser
 
 ARMS = {"easy": [("g", 0), ("g", 1)], "medium": [("g", 2), ("g", 3), ("g", 4)], "hard": [("g", 5)]}
 

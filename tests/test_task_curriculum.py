@@ -18,15 +18,16 @@ from dfc.config import (
     SelectionLimits,
     TaskCurriculum,
 )
-from dfc.data import collection
-from dfc.data.task_groups import task_groups
-from dfc.data.trajectory_files import DatasetError, read_trajectories
 from dfc.errors import ConfigError, DfcError
-from dfc.recipes import collect_round, task_curriculum
+from dfc.methods import task_curriculum
+from dfc.records import collection
+from dfc.records.task_groups import task_groups
+from dfc.records.trajectory_files import DatasetError, read_trajectories
 from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
+from dfc.stages import collect_round
 
 
 def config(**settings):

@@ -7,11 +7,11 @@ import pytest
 from collect_runs import CONFIG
 
 from dfc.config import Collect, CollectConfig
-from dfc.data import attempts, task_groups
-from dfc.data.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.errors import ConfigError, DfcError
 from dfc.games.paprika.twenty_questions import TwentyQuestions
-from dfc.recipes import collect
+from dfc.records import attempts, task_groups
+from dfc.records.attempts import CollectionStatistics, TaskSample, TrajectorySummary
+from dfc.stages import collect
 
 
 @pytest.mark.parametrize(("arms", "label"), [("difficulty", "difficulty"), ("category", "group")])

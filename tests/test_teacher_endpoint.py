@@ -18,7 +18,7 @@ from dfc.config import (
     RolloutConfig,
 )
 from dfc.errors import TrainingError
-from dfc.recipes import grpo
+from dfc.methods import grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 

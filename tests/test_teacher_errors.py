@@ -15,17 +15,17 @@ from stand_ins import Tape, TapeFolder, stand_ins
 
 from dfc import validation
 from dfc.config import AcceptanceConfig, BatchConfig, Grpo, GrpoConfig, MatchesConfig, RolloutConfig
-from dfc.data.perspectives import perspective
 from dfc.episodes import from_bytes, to_bytes
 from dfc.errors import TrainingError
 from dfc.evaluation import matches
 from dfc.games.replay import replay
-from dfc.recipes import grpo
+from dfc.methods import grpo
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
+from dfc.rows.perspectives import perspective
 from dfc.runs.stop_signals import Stop
+from dfc.scoring.episode_rewards import rewards_of
 from dfc.training import opponents, rl
-from dfc.training.episode_rewards import rewards_of
 from dfc.training.teacher_errors import error_of, settle
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"

@@ -11,7 +11,6 @@ from watched_runners import ROLLOUT, SLOTS, games_tokenizer, make
 
 from dfc import validation
 from dfc.config import Grpo, RewardConfig, RolloutConfig
-from dfc.data.trajectories import FAILURES, _failure, failure_counts, seen_by
 from dfc.episodes import from_bytes, to_bytes
 from dfc.evaluation import matches
 from dfc.games import registry
@@ -22,11 +21,12 @@ from dfc.games.scripted import RandomLegal
 from dfc.launch import play
 from dfc.players.remote import FunctionPlayer
 from dfc.players.sequential import play_sequentially, refusal
+from dfc.records.trajectories import FAILURES, _failure, failure_counts, seen_by
 from dfc.report.data_tables import _labels
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
+from dfc.scoring.episode_rewards import reward, turns
 from dfc.training import rl
-from dfc.training.episode_rewards import reward, turns
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Partners"
 ROLLOUT_OF_TEAMS = dataclasses.replace(ROLLOUT, max_length=256)

@@ -15,7 +15,7 @@ from dfc.launch import play, serve
 from dfc.models.chat import ChatTokenizer
 from dfc.rollout import model_player
 from dfc.rollout.workers import RolloutWorkers
-from dfc.serving import requests, server
+from dfc.tools.serving import requests, server
 
 GAMES = {"Nim-v0": {}}
 ROLLOUT = RolloutConfig(slots=2, max_length=96, max_reply_length=4)

@@ -23,11 +23,10 @@ from dfc.inference.engine import Engine
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import bind, initialize
-from dfc.recipes import tiny_player
 from dfc.rollout.runner import RolloutRunner
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.tiny_player import build_tokenizer, imitation, transcripts, vocabulary
+from dfc.tools.small_models import build_tokenizer, imitation, tiny_player, transcripts, vocabulary
 from dfc.training.optimizer import make_optimizer
 
 FOLDER = huggingface.resolve("tiny_player")

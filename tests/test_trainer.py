@@ -14,11 +14,11 @@ from dfc.errors import DivergenceError
 from dfc.losses import Loss
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import bind
+from dfc.packing import Segment, empty_batch, micro_batches, pack
 from dfc.training import batch_logprobs as projecting
 from dfc.training import divergence
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import make_optimizer
-from dfc.training.packing import Segment, empty_batch, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 

@@ -16,7 +16,7 @@ from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.quantization import quantize_params
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import abstract_params, is_stacked
-from dfc.training.packing import Halves, Segment, packed
+from dfc.packing import Halves, Segment, packed
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 

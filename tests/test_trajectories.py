@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from trajectory_rows import played, row, same, trajectory
 
-from dfc.data.trajectories import Message, canonical_json, to_table, to_trajectories
 from dfc.games import registry
 from dfc.games.replay import ReplayError, replay
+from dfc.records.trajectories import Message, canonical_json, to_table, to_trajectories
 
 # ---- from an episode ------------------------------------------------------------------------------------------------
 
@@ -149,12 +149,12 @@ def test_a_row_that_contradicts_itself_is_refused(changes, message):
 def test_the_messages_of_a_rollout_spell_its_ids():
     # JAX is only loaded where it is needed.
     from dfc.config import RolloutConfig, SamplingConfig
-    from dfc.data.conversations import encode
     from dfc.games.scripted import RandomLegal
     from dfc.inference.engine import Engine
     from dfc.models.chat import ChatTokenizer
     from dfc.models.huggingface import load, resolve
     from dfc.rollout.runner import EpisodeSpec, RolloutRunner
+    from dfc.rows.conversations import encode
 
     folder = resolve("tiny_player")
     config, params = load(folder, dtype="float32")

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from trajectory_rows import PROVENANCE, played, row, same, trajectory
 
-from dfc.data import trajectory_files
-from dfc.data.trajectories import COLUMNS, SCHEMA, TrajectoryKey, to_table, to_trajectories
-from dfc.data.trajectory_files import (
+from dfc.records import trajectory_files
+from dfc.records.trajectories import COLUMNS, SCHEMA, TrajectoryKey, to_table, to_trajectories
+from dfc.records.trajectory_files import (
     DatasetError,
     TrajectoryWriter,
     parts,
@@ -94,7 +94,7 @@ _COLLECT = """
 import sys
 from pathlib import Path
 from trajectory_rows import PROVENANCE, row
-from dfc.data.trajectory_files import TrajectoryWriter
+from dfc.records.trajectory_files import TrajectoryWriter
 with TrajectoryWriter(Path(sys.argv[1]), PROVENANCE, rows_per_part=7) as writer:
     todo = [(t, s) for t in range(2000) for s in range(3)]
     for task, sample in todo:

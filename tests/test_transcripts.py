@@ -12,8 +12,8 @@ from dfc.games.game import Verdict
 from dfc.games.paprika.mastermind import targets
 from dfc.games.rng import GameRng, derive_seed
 from dfc.models.chat import ChatTokenizer
-from dfc.tiny_player import build_tokenizer, transcripts, vocabulary
-from dfc.tiny_player.transcripts import mixed_skill, random_legal
+from dfc.tools.small_models import build_tokenizer, transcripts, vocabulary
+from dfc.tools.small_models.transcripts import mixed_skill, random_legal
 
 OPTIONS = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns": 5}, "LiarsDice-v0": {"num_dice": 2}}
 

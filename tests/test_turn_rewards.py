@@ -13,12 +13,12 @@ import dfc
 from dfc.config import Grpo, GrpoConfig, RewardConfig
 from dfc.episodes import Episode, PlayedReply
 from dfc.errors import ConfigError, ExitError, TrainingError
-from dfc.recipes import grpo
+from dfc.methods import grpo
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import Sample
+from dfc.scoring.episode_rewards import returns, rewards_of, total
 from dfc.training import episode_advantages, rl
-from dfc.training.episode_rewards import returns, rewards_of, total
 
 CONFIG = Grpo(games={"Nim-v0": {}}, half_negative=False, grpo=GrpoConfig(updates_per_iteration=1))
 

@@ -15,8 +15,8 @@ from offline_rows import save_model
 from processes import free_port
 
 from dfc.models import huggingface
+from dfc.packing import Segment, pack
 from dfc.training.batch_logprobs import batch_logprobs
-from dfc.training.packing import Segment, pack
 
 ROOT = Path(__file__).parent.parent
 ROW = 64
@@ -74,7 +74,8 @@ from jax.experimental import multihost_utils
 from dfc.config import GrpoConfig, LanguageSelfPlay, TrainingConfig
 from dfc.samples import TokenBatch
 from dfc.models import huggingface, sharding
-from dfc.training import rl, self_play
+from dfc.training import rl
+from dfc.methods.language_self_play import update as self_play
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import Part
 

@@ -14,7 +14,7 @@ from dfc.losses import lsp_challenger_loss, lsp_solver_loss
 from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
 from dfc.models.transformer import bind
-from dfc.training.packing import Segment, micro_batches, pack
+from dfc.packing import Segment, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import Part

@@ -41,7 +41,7 @@ ALLOWED = {
     *("bad_words_ids", "input_ids", "prompt_ids"),  # fields of transformers and TRL
 }
 # Attributes of other libraries' objects, by file: the tokens of a tokenizers.Encoding.
-OF_OTHERS = {"models/chat.py": {"ids"}, "dfc/tiny_player/build_tokenizer.py": {"ids"}}
+OF_OTHERS = {"models/chat.py": {"ids"}, "dfc/tools/small_models/build_tokenizer.py": {"ids"}}
 
 
 def words_of(name):

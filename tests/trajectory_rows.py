@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
-from dfc.data.trajectories import Message, Provenance, Trajectory, from_episode
 from dfc.episodes import Episode, PlayedReply
 from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng
+from dfc.records.trajectories import Message, Provenance, Trajectory, from_episode
 from dfc.samples import Sample
 
 PROVENANCE = Provenance(

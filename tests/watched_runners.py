@@ -18,7 +18,7 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
-from dfc.tiny_player import build_tokenizer, transcripts
+from dfc.tools.small_models import build_tokenizer, transcripts
 
 GAMES = {"TicTacToe-v0": {}, "Nim-v0": {"piles": (2, 2)}}
 MAX_LENGTH, SLOTS = 128, 8

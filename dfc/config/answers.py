@@ -85,13 +85,13 @@ class PairwiseConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateAnswers(ModelRunConfig, recipe="evaluate_answers"):
+class EvaluateAnswers(ModelRunConfig, recipe="evaluate_answers", module="stages.evaluate_answers"):
     """How often questions are answered rightly (accuracy and pass@k), and whose answers a judge prefers (win rates).
 
     Attributes:
       policies: who answers, each ``NAME=WHO`` or ``WHO``: ``initial`` (the model of the run), a folder with weights or
         a run, or ``tiny_player``; A,B,C will do. All have the shape and tokenizer of `model`.
-      questions: files by the names that the tables call them, in the layouts of `dfc.data.questions`.
+      questions: files by the names that the tables call them, in the layouts of `dfc.rows.questions`.
       questions_each: the first ones of every file, of instructions, too; 0: all.
       samples: answers to every question, for pass@k.
       sampling: how tokens are sampled (Language Self-Play, section 5.1: temperature 0.01).

@@ -8,7 +8,7 @@ from dfc.config.tasks import CollectingRunConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Branch(CollectingRunConfig, recipe="branch", module="collect"):
+class Branch(CollectingRunConfig, recipe="branch", module="stages.collect"):
     """Trajectories that play on from turns of recorded ones: siblings with the same instance, seat and history.
 
     Attributes:

@@ -20,13 +20,13 @@ Threshold = Annotated[float, Range(0, 100, below=True)]
 
 @dataclasses.dataclass(frozen=True)
 class DialogueChoiceConfig:
-    """Which dialogues rows are made of, and how; see `dfc.data.dialogue_rows`.
+    """Which dialogues rows are made of, and how; see `dfc.rows.dialogue_rows`.
 
     Attributes:
       game_groups: only these games; empty: all (one name: the paper's D5).
       leave_out: without these games (one name: leave-one-out, the paper's D6).
       repairs: how published dialogues of the image game, the Wordles and the reference game are mended (D.1, all four;
-        `dfc.data.dialogue_repairs`); empty: they are taken as they are.
+        `dfc.rows.dialogue_repairs`); empty: they are taken as they are.
       threshold: a dialogue is won if its quality is above it (the paper has one per game and prints none).
       thresholds: other ones, by game: of a quality with shades, what counts as solved.
       players: only dialogues of so many players are imitated or are the worse side of a pair, those with the most won
@@ -93,7 +93,7 @@ class DialogueRowsConfig(DialogueChoiceConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues"):
+class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues", module="stages.build_dialogues"):
     """Rows to train on from stored dialogues of any number of players.
 
     Attributes:
@@ -109,7 +109,7 @@ class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Minigames(RunConfig, recipe="minigames"):
+class Minigames(RunConfig, recipe="minigames", module="stages.minigames"):
     """Short instructions with exact replies, for a warm start or among rows of games.
 
     Attributes:

@@ -66,7 +66,7 @@ class EvaluationConfig(MatchesConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DivideFuseConquer(RlRunConfig, recipe="divide_fuse_conquer"):
+class DivideFuseConquer(RlRunConfig, recipe="divide_fuse_conquer", module="methods.divide_fuse_conquer"):
     """Algorithms 1 and 2, and what the paper compares them with.
 
     Four settings that `RlRunConfig` has turned off are on: the method's own.

@@ -10,7 +10,7 @@ from dfc.config.sections import MeshConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(PlayersRunConfig, recipe="evaluate"):
+class Evaluate(PlayersRunConfig, recipe="evaluate", module="stages.evaluate"):
     """A tournament: every policy alone and against every other one, on the same deals.
 
     Attributes:

@@ -232,7 +232,7 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Grpo(RlRunConfig, recipe="grpo"):
+class Grpo(RlRunConfig, recipe="grpo", module="methods.grpo"):
     """One policy on any mixture of games, from the first iteration to the last.
 
     Divide-Fuse-Conquer is compared with it as Naive-MSRL; configs/study_naive_multi.py turns that method's own four

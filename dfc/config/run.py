@@ -1,6 +1,6 @@
 """What runs have in common; every recipe's class is one of these with its own settings.
 
-The class of a configuration is its recipe: it says which file of `dfc.recipes` runs it, and has exactly the settings
+The class of a configuration is its recipe: it says which module of `dfc` runs it, and has exactly the settings
 that are read there.
 """
 
@@ -24,14 +24,13 @@ from dfc.config.sections import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="offline")``.
+    """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="stages.offline")``.
 
     A method of one's own names the file that it lies in: ``class Mine(RlRunConfig, recipe="mine", module=__file__)``.
 
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
-      module: which file runs it: a name in `dfc.recipes`, that of the recipe if the class names no other, or a path
-        that ends with ``.py``.
+      module: what runs it: a module inside `dfc`, or a path that ends with ``.py``.
       shorter: settings that make a run shorter, most effective first, for messages.
       name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
       seed: with the rest of the configuration it determines every number of the run, clock readings apart.
@@ -43,7 +42,7 @@ class RunConfig:
 
     def __init_subclass__(cls, *, recipe: str = "", module: str = "") -> None:
         if recipe:
-            cls.recipe, cls.module = recipe, module or recipe
+            cls.recipe, cls.module = recipe, module
 
     name: str = "run"
     seed: Annotated[int, Range(0, 2**32, below=True)] = 0

@@ -40,9 +40,9 @@ class ChallengerConfig:
         has not; empty: ours, the paper's Box 1 in other words. Tags in brackets directly around ``{template}`` are what
         a query must not hold.
       bad_queries: the reward of the Challenger for a query that is empty, cut, not of its template, an echo of the
-        prompt, a duplicate, or has the prompt's tags in it (`dfc.self_play.hygiene`): ``worst``, less than every usable
-        query of the iteration, by their spread and by a quarter of the range of rewards at least
-        (`dfc.self_play.penalty`), and it is not answered; ``as_is``, what it earns (the paper).
+        prompt, a duplicate, or has the prompt's tags in it (`dfc.methods.language_self_play.hygiene`): ``worst``, less
+        than every usable query of the iteration, by their spread and by a quarter of the range of rewards at least
+        (`dfc.methods.language_self_play.penalty`), and it is not answered; ``as_is``, what it earns (the paper).
       unsolved_queries: its reward for a query of which no answer has a reward above 0: ``as_is``, what it earns,
         the most there is (the paper); ``worst``, as little as a bad one, or its own reward if that is less still. For
         rewards of two values, 0 and above: the source ``families`` or ``references``, or one format check, by itself;
@@ -96,10 +96,10 @@ class AnswerRewardConfig:
     Attributes:
       sources: source -> its weight in the sum; empty: ``function`` if one is named, else ``families``, of weight 1. An
         answer that one of them cannot score counts nowhere. ``families``: 1 for the right answer to a query of a family
-        whose truth follows from the query (`dfc.self_play.families`), else 0. ``function``: of one's own.
-        ``preference``: the score of a model of preferences (the paper). ``formats``: the share of format checks that
-        the answer fulfils. ``references``, with method ``data`` only: 1 for the result, or for a program that passes
-        the tests, of the question in the file `data`.
+        whose truth follows from the query (`dfc.methods.language_self_play.families`), else 0. ``function``: of one's
+        own. ``preference``: the score of a model of preferences (the paper). ``formats``: the share of format checks
+        that the answer fulfils. ``references``, with method ``data`` only: 1 for the result, or for a program that
+        passes the tests, of the question in the file `data`.
       function: a function of one's own, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
         their answers and returns a number for each, NaN where it has none.
       families: those that count, by name; empty: all.
@@ -148,7 +148,7 @@ class SelfPlayRolloutConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WatchConfig:
-    """What is looked at while the model plays with itself; see `dfc.self_play.watch`.
+    """What is looked at while the model plays with itself; see `dfc.methods.language_self_play.watch`.
 
     Attributes:
       probes: fixed queries whose mean reward is measured, at most; 0: none.
@@ -165,7 +165,7 @@ class WatchConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play"):
+class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="methods.language_self_play.recipe"):
     """Algorithm 1, and what the paper compares it with.
 
     Attributes:
@@ -182,7 +182,7 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play"):
       temperature: of sampling queries and answers; log-probabilities are taken at it (ours).
       tasks: name -> what queries are about; empty: whatever the Challenger thinks best.
       data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
-        source ``references`` a file of questions with their results or tests, in a layout of `dfc.data.questions`.
+        source ``references`` a file of questions with their results or tests, in a layout of `dfc.rows.questions`.
       reference: the model that the KL terms compare with and that judges, of the run's shape and tokenizer: a folder,
         or ORG/NAME of the Hub; empty: the run's own model before training. What trains on after self-play (method
         ``data`` with an earlier run's ``policy`` as `model.path`) takes a new reference so, and keeps the earlier one

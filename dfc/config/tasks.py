@@ -72,7 +72,7 @@ class CollectingRunConfig(TaskCollectionConfig, PlayingRunConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Collect(CollectConfig, CollectingRunConfig, recipe="collect"):
+class Collect(CollectConfig, CollectingRunConfig, recipe="collect", module="stages.collect"):
     """Trajectories to learn from: several samples of every task, played by one policy."""
 
     shorter: ClassVar[tuple[str, ...]] = ("tasks", "samples", "rollout.max_reply_length")
@@ -83,7 +83,7 @@ class Collect(CollectConfig, CollectingRunConfig, recipe="collect"):
 
 @dataclasses.dataclass(frozen=True)
 class SelectionLimits:
-    """Which trajectories rows are made of; see `dfc.data.selection`.
+    """Which trajectories rows are made of; see `dfc.rows.selection`.
 
     Attributes:
       leave_out: without these games (one name: leave-one-out).
@@ -112,7 +112,7 @@ class BuildDataConfig(SelectionLimits):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildData(BuildDataConfig, RunConfig, recipe="build_data"):
+class BuildData(BuildDataConfig, RunConfig, recipe="build_data", module="stages.build_data"):
     """Rows to train on from a folder of trajectories.
 
     Attributes:
@@ -185,9 +185,9 @@ class RowsRunConfig(TrainingRunConfig):
 
     Attributes:
       data: a folder made by build_data, the run that made it, or a file of conversations (``.jsonl``, ``.json``,
-        ``.parquet``) in one of the layouts of `dfc.data.conversations`.
+        ``.parquet``) in one of the layouts of `dfc.rows.conversations`.
       data_shares: further places like it -> the share of every update's rows that comes from there; they are gone
-        through again and again, while an epoch is one pass over `data` (`dfc.data.row_shares`).
+        through again and again, while an epoch is one pass over `data` (`dfc.training.row_shares`).
       held_out: rows that are not trained on, and which checkpoint becomes the policy.
       max_row_bytes: a row of a file of conversations that takes more is refused, before it is read whole.
       adapter: low-rank adapters instead of all weights.
@@ -201,14 +201,14 @@ class RowsRunConfig(TrainingRunConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sft(SftConfig, RowsRunConfig, recipe="sft", module="offline"):
+class Sft(SftConfig, RowsRunConfig, recipe="sft", module="stages.offline"):
     """Supervised training on rows that lie there."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preference(PreferenceConfig, RowsRunConfig, recipe="preference", module="offline"):
+class Preference(PreferenceConfig, RowsRunConfig, recipe="preference", module="stages.offline"):
     """Training on pairs that lie there."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
@@ -246,7 +246,7 @@ class EvaluateTasksConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateTasks(EvaluateTasksConfig, PlayingRunConfig, recipe="evaluate_tasks"):
+class EvaluateTasks(EvaluateTasksConfig, PlayingRunConfig, recipe="evaluate_tasks", module="stages.evaluate_tasks"):
     """How often tasks are solved by policies.
 
     Attributes:
@@ -289,7 +289,7 @@ class StagesRunConfig(PlayingRunConfig, TrainingRunConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Paprika(StagesRunConfig, recipe="paprika"):
+class Paprika(StagesRunConfig, recipe="paprika", module="methods.paprika"):
     """All stages of Paprika in one run, each in a run folder of its own inside.
 
     Attributes:
@@ -334,7 +334,7 @@ class ChoiceConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskCurriculum(ChoiceConfig, StagesRunConfig, recipe="task_curriculum"):
+class TaskCurriculum(ChoiceConfig, StagesRunConfig, recipe="task_curriculum", module="methods.task_curriculum"):
     """Rounds of collecting from chosen groups of tasks, building and training; each starts from the one before.
 
     Attributes:
@@ -357,7 +357,7 @@ class TaskCurriculum(ChoiceConfig, StagesRunConfig, recipe="task_curriculum"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectRound(ChoiceConfig, CollectingRunConfig, recipe="collect_round"):
+class CollectRound(ChoiceConfig, CollectingRunConfig, recipe="collect_round", module="stages.collect_round"):
     """The collecting of one round of a curriculum: a stage, which no configuration file names."""
 
     shorter: ClassVar[tuple[str, ...]] = ("steps", "samples", "rollout.max_reply_length")

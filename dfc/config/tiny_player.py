@@ -48,7 +48,7 @@ class SmallModel(RunConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TinyPlayer(SmallModel, GamesRunConfig, recipe="tiny_player"):
+class TinyPlayer(SmallModel, GamesRunConfig, recipe="tiny_player", module="tools.small_models.tiny_player"):
     """How the bundled model is made: tokenizer and weights from transcripts of scripted players.
 
     Attributes:
@@ -83,20 +83,20 @@ class TinyPlayer(SmallModel, GamesRunConfig, recipe="tiny_player"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfPlayBase(SmallModel, recipe="self_play_base"):
+class SelfPlayBase(SmallModel, recipe="self_play_base", module="tools.small_models.self_play_base"):
     """How a small model is made that Language Self-Play can start from: Challenger, Solver of mixed skill, judge.
 
     The aim is a greedy accuracy between `accuracy_aim` and a share of live queries of `live_aim` or more in every
-    family. Where it is missed, the model is made again, as `dfc.recipes.self_play_base` says.
+    family. Where it is missed, the model is made again, as `dfc.tools.small_models.self_play_base` says.
 
     Attributes:
-      families: what queries are of, by name (`dfc.self_play.families`).
+      families: what queries are of, by name (`dfc.methods.language_self_play.families`).
       skill: the Solver's probability of the right rule at the lowest and at the highest difficulty; else it follows the
         family's wrong one.
       rules_first: share of the updates, from the first on, that show the Solver alone, always following the right
         rule: it has to be learned before it can be known and seldom used.
       broken: share of queries that do not keep their template, of the Challenger's and the Solver's; the judge is shown
-        more of them (`dfc.tiny_player.self_play_roles`).
+        more of them (`dfc.tools.small_models.self_play_roles`).
       challenger_prompt: what the Challenger is asked, with ``{template}`` and, if wanted, ``{task}``.
       judge_prompt: what the judge is asked, with ``{instruction}`` and ``{response}``.
       shares: of Challenger, Solver and judge among transcripts, in this order; their sum is 1.

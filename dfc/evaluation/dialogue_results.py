@@ -97,7 +97,7 @@ def of_records(
     Args:
       settings: who played.
       games: whose records are read.
-      records: lines of episodes.jsonl, as `dfc.recipes.evaluate_tasks` writes them.
+      records: lines of episodes.jsonl, as `dfc.stages.evaluate_tasks` writes them.
 
     Returns:
       None where no game has an instance in every setting.

@@ -230,7 +230,7 @@ def of_records(
       settings: those of the first policy come first.
       limits: by game, in the order of the groups, the turns of a game that was not solved.
       trajectories: games wanted of each task.
-      records: lines of episodes.jsonl, as `dfc.recipes.evaluate_tasks` writes them.
+      records: lines of episodes.jsonl, as `dfc.stages.evaluate_tasks` writes them.
     """
     played: dict[tuple[EvalSetting, str], dict[int, list[Trial]]] = {
         (setting, group): collections.defaultdict(list) for setting in settings for group in limits

@@ -152,7 +152,7 @@ def of_records(
 
     Args:
       policies: names.
-      records: lines of episodes.jsonl, as `dfc.recipes.evaluate` writes them.
+      records: lines of episodes.jsonl, as `dfc.stages.evaluate` writes them.
       costs: lines of metrics.jsonl, likewise.
       anchor: the policy rated 0; None: the mean of all is 0.
     """

@@ -14,7 +14,7 @@ _MENDED = {
 
 
 def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Returns the figures of a collection, by game the rows of `dfc.data.attempts.CollectionStatistics`."""
+    """Returns the figures of a collection, by game the rows of `dfc.records.attempts.CollectionStatistics`."""
     labels = _labels(games.values())
     rows = [
         (
@@ -37,7 +37,7 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     """Returns the statistics of rows as Paprika's Table 4 (arXiv 2502.17543), with what was left out and why.
 
     Args:
-      groups: as ``statistics.json`` has them, fields of `dfc.data.selection.GroupStatistics`.
+      groups: as ``statistics.json`` has them, fields of `dfc.rows.selection.GroupStatistics`.
       note: a sentence below the table.
     """
     labels = _labels(groups)
@@ -76,7 +76,7 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
     """Returns the statistics of rows made of dialogues as Playpen's Tables 3 and 4, with what explains them.
 
     Args:
-      groups: as ``statistics.json`` has them, fields of `dfc.data.dialogue_rows.DialogueStatistics`.
+      groups: as ``statistics.json`` has them, fields of `dfc.rows.dialogue_rows.DialogueStatistics`.
       players: the best ones, best first.
     """
 

@@ -19,7 +19,8 @@ from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import Comparison, Record
 from dfc.files import replacing
 from dfc.games import registry
-from dfc.report import page, self_play_page, warnings
+from dfc.methods.language_self_play import page as self_play_page
+from dfc.report import page, warnings
 from dfc.report.curves import PANEL, bands, curves
 from dfc.report.game_replays import ShownGames
 from dfc.report.page import Section, empty, note

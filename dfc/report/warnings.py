@@ -1,7 +1,7 @@
 """What in a run's metrics a person should look at while it can still be stopped.
 
 Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`. In self-play
-it is the alarms of `dfc.self_play.watch` that do.
+it is the alarms of `dfc.methods.language_self_play.watch` that do.
 
     win_rate_drop  a group that was learned wins clearly less than when its stage ended
     format_rate    too many replies of a game are illegal or malformed
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.statistics import difference_interval
+from dfc.methods.language_self_play import watch
 from dfc.report.reader import RunRecords, game_metrics
-from dfc.self_play import watch
 
 Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups", "self_play"]
 Row = Mapping[str, Any]
@@ -295,7 +295,7 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
 
 
 def _self_play(lines: Sequence[Row]) -> Iterator[RunWarning]:
-    """Rule: whatever `dfc.self_play.watch` calls an alarm."""
+    """Rule: whatever `dfc.methods.language_self_play.watch` calls an alarm."""
     watched = watch.Watch()
     for row in lines:
         figures = {name: value for name, value in row["metrics"].items() if math.isfinite(value)}

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dfc.checkpoint import Checkpointer
 from dfc.config import AdapterConfig, RowsAdapterConfig
 from dfc.errors import CheckpointError
 from dfc.models import families, huggingface, model_folders, sharding
@@ -17,6 +16,7 @@ from dfc.models.lora import ALL_LINEAR, QKVO, LoraConfig, merge
 from dfc.models.model_folders import TOKENIZER_FILES
 from dfc.models.transformer import Params, is_stacked, unstack_layers
 from dfc.players.player_specs import PlayerSpec, WeightsSource, weights_in
+from dfc.runs.checkpoint import Checkpointer
 
 _SEEN = 1 << 20  # bytes at both ends of a file of weights that its fingerprint reads
 

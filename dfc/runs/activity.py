@@ -24,7 +24,7 @@ _WORK = (
     ("jax/_src/compiler.py", "a compilation"),
     ("jax/_src/interpreters/mlir.py", "a compilation"),
     ("jax/_src/interpreters/partial_eval.py", "a compilation"),
-    ("dfc/checkpoint.py", "a checkpoint"),
+    ("dfc/runs/checkpoint.py", "a checkpoint"),
     ("dfc/models/huggingface.py", "reading or writing the model"),
     ("dfc/training/trainer.py", "an optimizer step"),
     ("dfc/inference/engine.py", "a call of the engine"),

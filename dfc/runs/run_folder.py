@@ -35,7 +35,7 @@ _BLOCK = 1 << 16  # bytes read at a time
 _WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, whatever comes of it
 _LATER = {"enable_thinking"}  # settings of sections that folders of earlier versions lack, and what they ran with
 _UNSET: tuple[object, ...] = (None, {})
-_CHECKPOINT = re.compile(r"step_|attempt_|\.partial_")  # what `dfc.checkpoint` and recipes name in checkpoints/
+_CHECKPOINT = re.compile(r"step_|attempt_|\.partial_")  # what `dfc.runs.checkpoint` and recipes name in checkpoints/
 _OURS_BEFORE_CONFIG = {".lock", ".config.json.partial"}  # what an opening that was cut short can leave
 
 
@@ -161,7 +161,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where `dfc.checkpoint` saves."""
+        """Where `dfc.runs.checkpoint` saves."""
         return self.path / "checkpoints"
 
     @property

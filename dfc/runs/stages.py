@@ -86,7 +86,7 @@ def planned(config: RunConfig, folder: Path) -> list[StageRun] | None:
       config: of the run.
       folder: of the run; what earlier stages wrote there may decide about later ones.
     """
-    name = f"dfc.recipes.{config.module}"
+    name = f"dfc.{config.module}"
     if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a recipe of one's own
         return None
     stages: Callable[[RunConfig, Path], list[StageRun]] | None = getattr(importlib.import_module(name), "stages", None)
@@ -142,7 +142,7 @@ def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: 
         print(f"[{number}/{len(stages)}] {stage.name}: {path}", flush=True)  # noqa: T201 - progress
         command = f"stage {stage.name} of the run in {folder.path}"
         with open_together(path, stage.config, command=command, within=folder.path) as own:
-            importlib.import_module(f"dfc.recipes.{stage.config.module}").run(stage.config, own, stop)
+            importlib.import_module(f"dfc.{stage.config.module}").run(stage.config, own, stop)
         gc.collect()  # the next stage needs the memory of this one's weights and caches
         stop.check()
     folder.finish()

@@ -21,9 +21,9 @@ from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.sharding import batch_sharding
 from dfc.models.transformer import Params, bind
+from dfc.packing import Layout, Segment, fill, lay_out
 from dfc.samples import TokenBatch
 from dfc.scoring.scorer import LONGEST_ANSWER, Scores, checked_pairs, scores_of
-from dfc.training.packing import Layout, Segment, fill, lay_out
 
 LEAST_PLACES = 8  # scores of a row, at least: programs see few shapes
 _SCORING = [name for name, family in hf_architectures.FAMILIES.items() if family.scores]

@@ -10,8 +10,8 @@ from dfc.config import GrpoConfig
 from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.samples import Sample
-from dfc.training import episode_rewards
-from dfc.training.episode_rewards import Reward
+from dfc.scoring import episode_rewards
+from dfc.scoring.episode_rewards import Reward
 
 
 def of_episodes(
@@ -47,7 +47,7 @@ def of_turns(
 ) -> np.ndarray:
     """Returns the advantage of every turn of every episode, float32 [episodes, turns], 0 after an episode's last turn.
 
-    The return of a turn (`dfc.training.episode_rewards.returns`) is compared with the same turn of
+    The return of a turn (`dfc.scoring.episode_rewards.returns`) is compared with the same turn of
     the episodes that share its baseline; those that were over by then count with the return of their last turn. So a
     reward that is paid at the last turn alone gives every turn the advantage that `of_episodes` gives the
     episode.

@@ -20,12 +20,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dfc import multihost
-from dfc.checkpoint import Checkpointer
 from dfc.config import HeldOutConfig
 from dfc.errors import CheckpointError, DivergenceError
 from dfc.losses import Loss
 from dfc.models.sharding import batch_sharding
 from dfc.models.transformer import Params
+from dfc.runs.checkpoint import Checkpointer
 from dfc.samples import TokenBatch
 from dfc.training.trainer import Trainer
 

@@ -1,7 +1,7 @@
 """Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
 
     games     how many seeds each game gets, and the episodes of every seed
-    rewards   of episodes (`dfc.training.episode_rewards`)
+    rewards   of episodes (`dfc.scoring.episode_rewards`)
     update    the sequences of each optimizer update, the loss, the updates
     keep      win rates on fresh games; the update is kept or dropped
     iterate   all of it, once
@@ -48,13 +48,14 @@ from dfc.games import registry
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, grpo_loss
 from dfc.models.transformer import Params
+from dfc.packing import Segment, packed, segment
 from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
-from dfc.training import episode_advantages, episode_rewards, instances, opponents, teacher_errors
-from dfc.training.episode_rewards import Reward, total
-from dfc.training.packing import Segment, packed, segment
+from dfc.scoring import episode_rewards
+from dfc.scoring.episode_rewards import Reward, total
+from dfc.training import episode_advantages, instances, opponents, teacher_errors
 from dfc.training.rl_run import State, TrainingRun
 from dfc.training.trainer import LossFunction
 

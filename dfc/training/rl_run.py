@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 
-from dfc.checkpoint import Checkpointer
 from dfc.config import RlRunConfig, SamplingConfig
 from dfc.errors import CheckpointError, Interrupted, TrainingError
 from dfc.models import huggingface
@@ -25,6 +24,7 @@ from dfc.models.transformer import Adapters, Params
 from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.runs import players_on_record
+from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.costs import Costs
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop

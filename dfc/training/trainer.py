@@ -19,11 +19,11 @@ from dfc.models.execution import Execution
 from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
 from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings
 from dfc.models.transformer import Adapters, Params, is_stacked, stack_layers, unstack_layers
+from dfc.packing import Halves
 from dfc.samples import TokenBatch
 from dfc.training import divergence, logprob_gap, update_parts
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import in_float32
-from dfc.training.packing import Halves
 from dfc.training.update_parts import Part, check_parts, gradient_programs, mean_gradients, parts_of, program_of
 
 Tree = Any  # a pytree of arrays

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dfc.config import BuildDialogues
 from dfc.config.dialogues import REPAIRS, WANTED
-from dfc.data import task_groups
+from dfc.records import task_groups
 
 
 def problems(config: BuildDialogues) -> list[str]:

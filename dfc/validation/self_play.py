@@ -6,8 +6,8 @@ from dfc.config import shipped
 from dfc.config.hub_names import is_hub_name
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.games import functions
-from dfc.self_play.families import FAMILIES
-from dfc.self_play.prompts import Template, challenger_prompt, forbidden_tags, holds
+from dfc.methods.language_self_play.families import FAMILIES
+from dfc.methods.language_self_play.prompts import Template, challenger_prompt, forbidden_tags, holds
 
 
 def problems(config: LanguageSelfPlay) -> list[str]:

@@ -3,7 +3,7 @@
 import math
 
 from dfc.config import SelfPlayBase
-from dfc.self_play.families import FAMILIES
+from dfc.methods.language_self_play.families import FAMILIES
 
 _ROLES = 3
 

@@ -31,10 +31,10 @@ from dfc.config import (
     TinyPlayer,
 )
 from dfc.config.tasks import STAGES, TRAININGS
-from dfc.data import task_groups
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.task import FRESH
+from dfc.records import task_groups
 from dfc.validation import players, training_rows
 
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
@@ -243,7 +243,7 @@ def _collects(config: RunConfig) -> bool:
 def _label_problems(labels: tuple[str, ...], path: str) -> list[str]:
     if not labels:
         return []
-    from dfc.data.trajectories import FAILURES, INCONCLUSIVE  # noqa: PLC0415 - pyarrow is slow to import
+    from dfc.records.trajectories import FAILURES, INCONCLUSIVE  # noqa: PLC0415 - pyarrow is slow to import
 
     allowed = [label for label in FAILURES if label not in INCONCLUSIVE]
     return [

@@ -1,1 +1,0 @@
-"""Transcripts to data sets."""

@@ -1,0 +1,148 @@
+"""The update of Language Self-Play: both losses, what each is the mean over, the reference's log-probabilities."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dfc.config.self_play import LanguageSelfPlay
+from dfc.losses import Loss, lsp_challenger_loss, lsp_solver_loss
+from dfc.methods.language_self_play.roles import RoleAdvantages
+from dfc.models.transformer import Params
+from dfc.packing import Halves, packed, segment
+from dfc.samples import Sample, TokenBatch
+from dfc.training.trainer import Trainer
+from dfc.training.update_parts import LossFunction, Part
+
+SOLVER, CHALLENGER = "solver", "challenger"
+ROLES = (SOLVER, CHALLENGER)
+
+
+def make_losses(config: LanguageSelfPlay) -> dict[str, LossFunction]:
+    """Returns equations 4 and 5 as a trainer wants them, by role."""
+    return {SOLVER: _loss(config, lsp_solver_loss), CHALLENGER: _loss(config, lsp_challenger_loss)}
+
+
+def _loss(config: LanguageSelfPlay, formula: Callable[..., Loss]) -> LossFunction:
+    def loss(logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array) -> Loss:
+        return formula(
+            logprobs,
+            batch.mask,
+            batch.advantages,
+            reference_logprobs,
+            beta=config.kl_coefficient,
+            kl_gradient=config.kl_gradient,
+            segments=batch.segments,
+            num_segments=batch.tokens.shape[1] // 2,  # a prompt and a reply have a token at least
+        )
+
+    return loss
+
+
+def parts(
+    config: LanguageSelfPlay,
+    answers: Sequence[Sequence[Sample]],
+    queries: Sequence[Sample],
+    advantages: RoleAdvantages,
+    halves: Halves = Halves(),  # noqa: B008 - frozen
+) -> list[Part]:
+    """Returns what an update is made of: the answers, and the queries where the Challenger learns.
+
+    An answer or a query of advantage 0 is in it too: its KL term counts. A part for which nothing is left is left out.
+
+    Args:
+      config: of the run.
+      answers: of every query, the Solver's; fewer than in `advantages` where a query was not answered.
+      queries: the Challenger's; empty where they are data.
+      advantages: of queries and answers, and what each loss is over.
+      halves: how micro-batches are cut (`Trainer.halves`).
+    """
+    found = [
+        (SOLVER, 1.0, [
+            segment(sample, float(advantages.solver[i, j]))
+            for i, group in enumerate(answers)
+            for j, sample in enumerate(group)
+            if advantages.trained_answers[i, j]
+        ]),
+    ]  # fmt: skip
+    if config.trains_challenger:
+        own = [
+            segment(q, float(advantages.challenger[i])) for i, q in enumerate(queries) if advantages.trained_queries[i]
+        ]
+        found.append((CHALLENGER, config.challenger.coefficient, own))
+    shape = config.batch.row_length, config.batch.micro_batch_rows
+    return [
+        Part(name, packed(segments, *shape, halves), coefficient)
+        for name, coefficient, segments in found
+        if any(one.mask.any() for one in segments)
+    ]
+
+
+def with_reference(
+    trainer: Trainer, reference_params: Params, given: Sequence[Part], check_stop: Callable[[], None]
+) -> list[Part]:
+    """Returns the parts with the reference's log-probabilities, waited for, so that a clock is right.
+
+    Args:
+      trainer: of the run.
+      reference_params: the model before training, as the trainer reads it (`Trainer.frozen_params`).
+      given: the parts.
+      check_stop: as for `Trainer.update`.
+    """
+    found = []
+    for part in given:
+        logprobs = trainer.reference_logprobs(reference_params, part.micro_batches, check_stop=check_stop)
+        jax.block_until_ready(logprobs)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        found.append(Part(part.name, part.micro_batches, part.coefficient, logprobs))
+    return found
+
+
+def step(
+    trainer: Trainer,
+    params: Params,
+    optimizer: Any,  # noqa: ANN401 - any tree of arrays
+    given: Sequence[Part],
+    *,
+    base_params: Params | None,
+    donate: bool,
+    check_stop: Callable[[], None],
+) -> tuple[Params, Any, dict[str, float]]:
+    """Returns what is trained and the optimizer's state after one step for both losses, and the figures of it.
+
+    Args:
+      trainer: of the run.
+      params: the trained tree, or one of each role, by its name.
+      optimizer: its state, or each one's.
+      given: the parts, one or more.
+      base_params: beside adapters, as for `Trainer.update`.
+      donate: whether the memory of `params` and `optimizer` may be reused; adapters of roles leave theirs as it is, so
+        that a stop between the two finds both as they were.
+      check_stop: as for `Trainer.update`.
+    """
+    if not has_roles(params):
+        made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, check_stop=check_stop)
+        figures = {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
+        return made.params, made.optimizer_state, figures
+    params, optimizer, metrics = dict(params), dict(optimizer), {"loss": 0.0, "gradient_norm": 0.0}
+    for part in given:
+        role = part.name
+        made = trainer.update(params[role], optimizer[role], [part], base_params=base_params, check_stop=check_stop)
+        params[role], optimizer[role] = made.params, made.optimizer_state
+        own = {"gradient_norm": made.gradient_norm, **made.gap}
+        metrics |= made.metrics | {f"{role}/{name}": value for name, value in own.items()}
+        metrics["loss"] += made.loss
+        metrics["gradient_norm"] = math.hypot(metrics["gradient_norm"], made.gradient_norm)
+    return params, optimizer, metrics
+
+
+def has_roles(params: Params) -> bool:
+    """Returns whether what is trained is a tree of each role, and not one for both."""
+    return isinstance(params, Mapping) and SOLVER in params
+
+
+def entropy(samples: Sequence[Sample]) -> float:
+    """Returns an estimate of the entropy of a token: the mean of -log p over all that were sampled; 0 without."""
+    found = [-sample.sampled_logprobs[sample.mask] for sample in samples]
+    return float(np.mean(np.concatenate(found))) if found and sum(map(len, found)) else 0.0

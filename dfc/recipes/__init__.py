@@ -1,1 +1,0 @@
-"""One file per method, read from top to bottom."""

@@ -1,0 +1,1 @@
+"""What was played: trajectories, their files, collections of them, games on record."""

@@ -1,0 +1,1 @@
+"""What methods are made of, and recipes of their own: collect, build rows, train on rows, evaluate."""

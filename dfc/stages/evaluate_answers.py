@@ -1,0 +1,394 @@
+"""How good the answers of policies are: accuracy and pass@k on questions, win rates on instructions; top to bottom.
+
+    questions    of every file, read and checked before any model; instructions and others' answers to them likewise
+    answers      policies x questions x samples; each policy gets the same seeds; scored where they are sampled
+    comparisons  of answers to instructions with the baseline's, by a judge in both orders
+    results      results.json, tables.md, report.html; answers to instructions in AlpacaEval's layout
+
+Resume: `dfc.records.episode_store`; an answer on record is neither sampled nor scored again, and a pair with a verdict
+is not asked about again. A run is not finished while the judge has not replied on some pair, unless it refuses that
+pair; one that is finished only shows its results.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import jax
+
+from dfc import multihost
+from dfc.config import EvaluateAnswers
+from dfc.config.answers import INSTRUCTIONS
+from dfc.errors import ConfigError, cut
+from dfc.evaluation import answers, pairwise
+from dfc.games.rng import derive_seed
+from dfc.players import player_specs
+from dfc.players.player_specs import PlayerSpec
+from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.records.trajectory_files import DatasetError
+from dfc.report import answers_page
+from dfc.rollout import policy_answers, trained_weights
+from dfc.rollout.policy_answers import AnsweringPolicy
+from dfc.rows.instructions import Instruction, read_instructions, read_outputs, write_outputs
+from dfc.rows.questions import Question, read_questions
+from dfc.runs import players_on_record
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.scoring.programs import ProgramTests
+from dfc.scoring.references import References
+from dfc.scoring.scorer import LONGEST_ANSWER
+from dfc.stages import comparisons
+from dfc.stages.comparisons import Comparisons, Pair
+
+_KEPT_ANSWER = 20_000  # characters of an answer to a question that a record holds
+_PAIRS_AT_ONCE = 64
+_SHOWN_REFUSAL = 600  # characters of what a judge's server says of a pair
+_Key = answers.Key | pairwise.Key
+
+
+class _Asked(NamedTuple):
+    """One answer of the schedule."""
+
+    policy: str
+    questions: str
+    question: int
+    sample: int
+    query: str
+
+    @property
+    def key(self) -> answers.Key:
+        return self.policy, self.questions, self.question, self.sample
+
+    @property
+    def seed(self) -> tuple[str, int, int]:
+        return self.questions, self.question, self.sample
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """What the files of a run hold.
+
+    Attributes:
+      questions: by their names. instructions: of the one file. outputs: answers of others to these, by their names.
+    """
+
+    questions: Mapping[str, Sequence[Question]]
+    instructions: Sequence[Instruction]
+    outputs: Mapping[str, Sequence[str]]
+
+    @property
+    def datasets(self) -> list[str]:
+        """Parts of the benchmark, in the order of their first instructions."""
+        return list(dict.fromkeys(one.dataset for one in self.instructions))
+
+
+def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
+    """Samples, scores and compares what is not on record yet, and writes the results.
+
+    Raises:
+      ConfigError: a file cannot be read, a part that scores is not installed, a question leaves no room for an answer,
+        or a policy is no model of the run's shape and tokenizer.
+      PlayerError: the judge gives no verdicts.
+      RunFolderError: a policy, the instructions or somebody's answers are not those of the records.
+    """
+    specs = [player_specs.parse(text) for text in config.policies]
+    files = _read(config)
+    asked = {spec.name: _asked(config, spec, files) for spec in specs}
+    compared = comparisons.compared(config, list(asked))
+    pairs = {name: _pairs(config, name, files) for name in compared}
+    finished, unanswered = multihost.broadcast(folder.finished.exists()), 0
+    if not finished:
+        store = EpisodeStore(folder, _key, passing=_unanswered)
+        wanted: list[Mapping[_Key, object]] = [*asked.values(), *pairs.values()]
+        total = sum(map(len, wanted))
+        done = total - sum(len(store.missing(some)) for some in wanted)
+        _say(f"{sum(map(len, asked.values()))} answers, {sum(map(len, pairs.values()))} comparisons, {done} on record")
+        if done < total:
+            seated = [dataclasses.replace(spec, who=policy_answers.where(config, spec)) for spec in specs]
+            players_on_record.refuse_others(folder, trained_weights.identities(seated) | _digests(files))
+            with Progress(total, start_step=done, shorter=config.shorter) as progress:
+                done = _answer(config, folder, stop, specs, files, asked, store, done, progress)
+                _compare(config, folder, stop, files, pairs, store, done, progress)
+        unanswered = sum(len(store.passing(some)) for some in pairs.values())
+    if folder.writes:
+        _finish(config, folder, list(asked), files, compared)
+    if unanswered:
+        _say(f"{unanswered} comparisons are without a reply of the judge; the same command asks it about these again")
+    elif not finished:
+        folder.finish()
+
+
+def _key(record: Mapping[str, Any]) -> _Key:
+    return pairwise.key(record) if pairwise.is_comparison(record) else answers.key(record)
+
+
+def _unanswered(record: Mapping[str, Any]) -> bool:
+    """Returns whether a pair has no verdict because a reply of the judge did not come."""
+    return bool(record.get("unanswered"))
+
+
+def _say(text: str) -> None:
+    if multihost.is_primary():
+        print(text, flush=True)  # noqa: T201 - what a person waits for
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def _read(config: EvaluateAnswers) -> _Files:
+    problems: list[str] = []
+
+    @contextlib.contextmanager
+    def of(key: str) -> Any:  # noqa: ANN401 - a context
+        try:
+            yield
+        except DatasetError as error:
+            problems.append(f"{key}: {error}")
+
+    most, largest = config.questions_each, config.max_row_bytes
+    questions: dict[str, list[Question]] = {}
+    instructions: list[Instruction] = []
+    outputs: dict[str, list[str]] = {}
+    for name, file in config.questions.items():
+        with of(f"questions.{name}"):
+            questions[name] = read_questions(Path(file).expanduser(), most=most, max_row_bytes=largest)
+    own = config.pairwise
+    if own.instructions:
+        with of("pairwise.instructions"):
+            path = Path(own.instructions).expanduser()
+            instructions = read_instructions(path, most=most, max_row_bytes=largest, reserved=(pairwise.OVERALL,))
+    for name, file in own.outputs.items() if instructions else ():
+        with of(f"pairwise.outputs.{name}"):
+            outputs[name] = read_outputs(Path(file).expanduser(), instructions, max_row_bytes=largest)
+    if problems:
+        raise ConfigError(problems)
+    return _Files(questions, instructions, outputs)
+
+
+def _digests(files: _Files) -> dict[str, str]:
+    """Returns what tells the texts that are compared from others, by the keys of the configuration."""
+    texts: dict[str, object] = {"pairwise.instructions": list(files.instructions)} if files.instructions else {}
+    texts |= {f"pairwise.outputs.{name}": list(outputs) for name, outputs in files.outputs.items()}
+    return {name: hashlib.sha256(json.dumps(text, default=vars).encode()).hexdigest() for name, text in texts.items()}
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked]:
+    """Returns the answers of a policy by their keys; those to one question follow each other."""
+    every = [
+        _Asked(spec.name, name, number, sample, question.query)
+        for name, questions in files.questions.items()
+        for number, question in enumerate(questions)
+        for sample in range(config.samples)
+    ]
+    again = spec.name == config.pairwise.baseline and config.pairwise.baseline_again
+    every += [
+        _Asked(spec.name, INSTRUCTIONS, number, sample, instruction.text)
+        for number, instruction in enumerate(files.instructions)
+        for sample in range(1 + again)
+    ]
+    return {asked.key: asked for asked in every}
+
+
+def _answer(
+    config: EvaluateAnswers,
+    folder: RunFolder,
+    stop: Stop,
+    specs: Sequence[PlayerSpec],
+    files: _Files,
+    asked: Mapping[str, Mapping[_Key, _Asked]],
+    store: EpisodeStore[_Key],
+    done: int,
+    progress: Progress,
+) -> int:
+    """Samples and scores the answers that are missing; returns how many records there are then."""
+    missing = [spec for spec in specs if store.missing(asked[spec.name])]
+    if not missing:
+        return done
+    with _Scorers(config, files.questions, stop.check_stop) as scorers:
+        queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
+        queries["pairwise.instructions"] = [one.text for one in files.instructions]
+        policy = AnsweringPolicy(config, queries, folder.note_device, stop.check_stop)
+        for spec in missing:
+            policy.load(spec)
+            done = store.play(
+                spec.name,
+                [spec.name],
+                asked[spec.name],
+                lambda some: _play(config, policy, scorers, some),
+                size=ROUNDS * config.rollout.slots,
+                step=done,
+                wins=lambda record: (
+                    [(record["questions"], record["value"] == 1)] * (record["questions"] != INSTRUCTIONS)
+                ),
+                endpoints=list,
+                stop=stop,
+                progress=progress,
+            )
+    return done
+
+
+def _play(config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers", asked: Sequence[_Asked]) -> Played:
+    said = policy.answer(
+        [one.query for one in asked], [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
+    )
+    of_questions = [place for place, one in enumerate(asked) if one.questions != INSTRUCTIONS]
+    scored = scorers.score([asked[place] for place in of_questions], [said[place]["answer"] for place in of_questions])
+    scores: dict[int, tuple[float | None, str]] = dict(zip(of_questions, scored, strict=True))
+    records = []
+    for place, (one, text) in enumerate(zip(asked, said, strict=True)):
+        value, verdict = scores.get(place, (None, "to_compare"))
+        # One character more than a judge is shown tells an answer that is too long.
+        kept = _KEPT_ANSWER if place in scores else LONGEST_ANSWER + 1
+        record = {"policy": one.policy, "questions": one.questions, "question": one.question, "sample": one.sample}
+        records.append(record | text | {"answer": text["answer"][:kept], "value": value, "verdict": verdict})
+    return Played(records, {f"generated_tokens/{asked[0].policy}": sum(text["tokens"] for text in said)})
+
+
+# ---- comparisons -----------------------------------------------------------------------------------------------------
+
+
+def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, Pair]:
+    every = (Pair(compared, config.pairwise.baseline, number) for number in range(len(files.instructions)))
+    return {(pair.compared, pair.baseline, pair.number): pair for pair in every}
+
+
+def _compare(
+    config: EvaluateAnswers,
+    folder: RunFolder,
+    stop: Stop,
+    files: _Files,
+    pairs: Mapping[str, Mapping[_Key, Pair]],
+    store: EpisodeStore[_Key],
+    done: int,
+    progress: Progress,
+) -> None:
+    """Asks the judge about the pairs that have no verdict yet."""
+    before = folder.records("episodes") if folder.writes else []
+    # Several processes would have to look equally often, and one of them waits for the judge.
+    check_stop = stop.check_stop if jax.process_count() == 1 else lambda: None
+    asked = Comparisons(config, files.instructions, _texts(config, before, files), before, check_stop)
+    with contextlib.closing(asked):
+        for name, wanted in pairs.items():
+            if store.missing(wanted):
+                done = store.play(
+                    f"{name} beside {config.pairwise.baseline}",
+                    [name],
+                    wanted,
+                    lambda some: Played(asked.records(some), {}),
+                    size=_PAIRS_AT_ONCE,
+                    step=done,
+                    wins=lambda record: [(record["dataset"], record["outcome"] == "win")],
+                    endpoints=lambda: asked.endpoints,
+                    stop=stop,
+                    progress=progress,
+                    failed_before=True,
+                    tells=asked.tells,
+                    what="comparisons",
+                )
+
+
+def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
+    """Returns everybody's answers to the instructions, in their order; a baseline's second ones by a name of their own.
+
+    Args:
+      config: of the run.
+      records: on this process; where it writes none, the texts are those of the files only.
+      files: of the run.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for record in records:
+        if record.get("questions") == INSTRUCTIONS:
+            name = config.pairwise.second_answers if record["sample"] else record["policy"]
+            found.setdefault(name, {})[record["question"]] = record["answer"]
+    number = range(len(files.instructions))
+    sampled = {name: [some[n] for n in number] for name, some in found.items() if len(some) == len(number)}
+    return {name: list(outputs) for name, outputs in files.outputs.items()} | sampled
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    config: EvaluateAnswers, folder: RunFolder, policies: Sequence[str], files: _Files, compared: Sequence[str]
+) -> None:
+    """Writes the results unless they are written, and shows them."""
+    records = folder.records("episodes")
+    scored = [record for record in records if not pairwise.is_comparison(record)]
+    found = answers.by_setting(scored, policies, list(files.questions), config.samples)
+    preferred = pairwise.by_dataset(records, compared, files.datasets)
+    if not folder.finished.exists():
+        answers_page.write(folder.path, config, found, preferred)
+        for name, texts in _texts(config, scored, files).items():
+            if name not in files.outputs:
+                path = folder.path / "alpaca_eval" / f"{name}.json"
+                write_outputs(path, files.instructions, texts, name)
+    _warn_of_refused(records)
+    for table in answers_page.shortest(found, preferred, config.samples):
+        for line in table.lines():
+            _say(line)
+    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
+
+
+def _warn_of_refused(records: Sequence[Mapping[str, Any]]) -> None:
+    newest = {pairwise.key(record): record for record in records if pairwise.is_comparison(record)}
+    if refused := [record for record in newest.values() if record.get("refused")]:
+        first = refused[0]
+        _say(
+            f"warning: the judge refuses {len(refused)} of {len(newest)} pairs, which count as not judged; the first "
+            f"one is {first['compared']} beside {first['baseline']}, instruction {first['instruction']} (from 0): "
+            f"{cut(first['refused'], _SHOWN_REFUSAL)}"
+        )
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------
+
+
+class _Scorers:
+    """What scores the answers to the questions of a run; made before any model, so that what is missing shows at once.
+
+    Raises:
+      ConfigError: a part is not installed.
+    """
+
+    def __init__(
+        self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], check_stop: Callable[[], None]
+    ) -> None:
+        known: dict[str, str | ProgramTests] = {}
+        problems = [
+            f"questions.{name}: another file asks {question.query[:80]!r} with another result"
+            for name, questions in sets.items()
+            for question in questions
+            if known.setdefault(question.query, question.reference) != question.reference
+        ]
+        if problems:
+            raise ConfigError(problems)
+        self._references = References(known, config.checking, check_stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._references.__exit__(kind, error, traceback)
+
+    def score(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
+        """Returns value and verdict of each answer; one process scores, and all know."""
+        found = self._scored(asked, texts) if multihost.is_primary() else None
+        return [(value, verdict) for value, verdict in multihost.broadcast(found)]
+
+    def _scored(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
+        found = self._references([one.query for one in asked], texts)
+        return [
+            (float(value) if known else None, verdict)
+            for value, known, verdict in zip(found.values, found.mask, found.verdicts, strict=True)
+        ]

@@ -1,0 +1,301 @@
+"""How often tasks are solved: every policy, at every temperature, several games of each task; read from top to bottom.
+
+    schedule  policies x temperatures x games x tasks x trajectories; each policy gets the same deals and sampling seeds
+    records   every finished game is played again from its record before it is written
+    results   results.json, tables.md, report.html
+
+Resume: `dfc.records.episode_store`. A run that is finished only shows its results.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+
+from dfc import multihost
+from dfc.config import EvaluateTasks, GameOptions, SamplingConfig
+from dfc.episodes import Episode
+from dfc.errors import ConfigError
+from dfc.evaluation import dialogue_results, matches, tasks, tournament
+from dfc.evaluation.tasks import EvalSetting
+from dfc.games import registry
+from dfc.games.rng import derive_seed
+from dfc.games.scripted import Player, RandomLegal
+from dfc.players import factory, player_specs
+from dfc.players.endpoint import Endpoint
+from dfc.players.player_specs import OPPONENT, PlayerSpec
+from dfc.players.remote import Remote
+from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.records.task_groups import split_games
+from dfc.report import task_page
+from dfc.rollout import trained_weights
+from dfc.rollout.runner import EpisodeSpec
+from dfc.rollout.sequential_match import play_episode
+from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.runs import players_on_record
+from dfc.runs.costs import Costs
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+
+
+@dataclasses.dataclass(frozen=True)
+class _Play:
+    """One game of the schedule; `EpisodeSpec.group` is its task."""
+
+    setting: EvalSetting
+    trajectory: int
+    episode_spec: EpisodeSpec
+
+    @property
+    def key(self) -> tasks.Key:
+        return (
+            self.setting.policy,
+            self.setting.temperature,
+            self.episode_spec.game,
+            self.episode_spec.group,
+            self.trajectory,
+        )
+
+
+def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
+    """Plays what is not on record yet, and writes the results.
+
+    Raises:
+      ConfigError: a policy is no model of the run's shape and tokenizer; before any game.
+    """
+    specs = player_specs.policies(config)
+    games = split_games(config.games, config.split)
+    schedule = [
+        (spec, setting, {play.key: play for play in plays(config, games, setting)})
+        for spec in specs
+        for setting in _settings(config, spec)
+    ]
+    finished = multihost.broadcast(folder.finished.exists())
+    if not finished:
+        store = EpisodeStore(folder, tasks.key)
+        total = sum(len(wanted) for *_, wanted in schedule)
+        done = total - sum(len(store.missing(wanted)) for *_, wanted in schedule)
+        _say(f"{total} games, {done} of them on record")
+        if done < total:
+            _refuse_other_kinds(config)
+            seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
+            players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
+            with (
+                Progress(total, start_step=done, shorter=config.shorter) as progress,
+                _Players(config, games, folder, stop) as who,
+            ):
+                for spec, setting, wanted in schedule:
+                    if store.missing(wanted):
+                        done = _play(store, who, spec, setting, wanted, done, stop, progress)
+    if folder.writes:
+        _finish(config, folder, games, [setting for _, setting, _ in schedule])
+    if not finished:
+        folder.finish()
+
+
+def _play(
+    store: EpisodeStore[tasks.Key],
+    who: "_Players",
+    spec: PlayerSpec,
+    setting: EvalSetting,
+    wanted: Mapping[tasks.Key, "_Play"],
+    done: int,
+    stop: Stop,
+    progress: Progress,
+) -> int:
+    """Plays the games of a setting; returns how many of the run are on record then."""
+
+    def play(some: list[_Play]) -> Played:
+        records, tokens = who.play(spec, some)
+        keyed = [_keyed(play, record) for play, record in zip(some, records, strict=True)]
+        return Played(keyed, {f"generated_tokens/{spec.name}": tokens})
+
+    return store.play(
+        str(setting),
+        [spec.name],
+        wanted,
+        play,
+        size=who.at_once,
+        step=done,
+        wins=lambda record: [(record["game"], record["outcomes"][record["seat"]] == "win")],
+        endpoints=lambda: who.endpoints,
+        stop=stop,
+        progress=progress,
+        failed_before=True,
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - what a person wants to know
+
+
+# ---- what is played --------------------------------------------------------------------------------------------------
+
+
+def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: EvalSetting) -> list[_Play]:
+    """Returns the games of a setting: of every task all trajectories, one after another.
+
+    A task of a split is a seed of that number; more tasks than the split has, in `tasks_of`, are further trials of it.
+    Elsewhere each task is a deal of its own, and none of those that other recipes play.
+    """
+    found = []
+    for game, options in games.items():
+        made = registry.make(game, **options)
+        info, seat = made.info, matches.policy_seat(game, made, 0, config.learner_roles)
+        size = info.splits.get(config.split)
+        last = config.first + config.tasks if config.tasks else size or 0
+        end = config.tasks_of.get(game, last if size is None else min(last, size))
+        for task, trajectory in itertools.product(range(config.first, end), range(config.trajectories)):
+            deal = task if info.splits else derive_seed("evaluate tasks deal", game, task)
+            sampling_seed = derive_seed("evaluate tasks", config.seed, game, task, trajectory)
+            found.append(_Play(setting, trajectory, EpisodeSpec(game, options, deal, seat, task, sampling_seed)))
+    return found
+
+
+def _settings(config: EvaluateTasks, spec: PlayerSpec) -> list[EvalSetting]:
+    temperatures: tuple[float | None, ...] = config.temperatures if spec.kind == "model" else (None,)
+    return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
+
+
+# ---- who plays -------------------------------------------------------------------------------------------------------
+
+
+class _Players:
+    """Plays games of models and bots; one model's weights at a time are in memory beside the initial ones."""
+
+    def __init__(self, config: EvaluateTasks, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
+        self._config = dataclasses.replace(config, games=games)
+        self._folder, self._stop = folder, stop
+        self._workers: RolloutWorkers | None = None
+        self._loaded: tuple[str, PolicyWeights] | None = None
+        self._others: dict[str, Player | Remote] = {}
+        apart = max(config.rollout.workers, jax.process_count())
+        self.at_once = ROUNDS * config.rollout.slots * apart
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for endpoint in self.endpoints:
+            endpoint.close()
+        if self._workers is not None:
+            self._workers.close()
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Those that were asked, for simulators or in the other seat."""
+        here = [player for player in self._others.values() if isinstance(player, Endpoint)]
+        return here + (self._workers.endpoints if self._workers is not None else [])
+
+    def play(self, spec: PlayerSpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
+        """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
+        episode_specs = [play.episode_spec for play in plays]
+        if spec.kind == "scripted":
+            episodes = [self._play_scripted(spec, episode_spec) for episode_spec in episode_specs]
+        else:
+            episodes = self._play_model(spec, episode_specs, plays[0].setting.temperature or 0.0)
+        records = [
+            episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
+            for episode in episodes
+        ]
+        return records, sum(episode.generated_tokens for episode in episodes)
+
+    def _play_scripted(self, spec: PlayerSpec, episode_spec: EpisodeSpec) -> Episode:
+        self._stop.check_stop()
+        own, name = factory.player(spec), self._opponent(spec.name)
+        seats = registry.make(episode_spec.game, **episode_spec.options).seats
+        other = own if name == spec.name else self._outside(player_specs.parse(self._config.opponent, OPPONENT))
+        seated = [own if seat == episode_spec.seat else other for seat in range(seats)]
+        return play_episode(
+            episode_spec,
+            seated,
+            self._config.rollout,
+            opponent=name if seats > 1 else "none",
+            check_stop=self._stop.check_stop,
+        )
+
+    def _outside(self, spec: PlayerSpec) -> Player | Remote:
+        """Returns a player of no engine; an endpoint keeps its connection."""
+        if spec.name not in self._others:
+            endpoint = player_specs.endpoint_config(self._config, spec.name)
+            self._others[spec.name] = factory.player(spec, endpoint)
+        return self._others[spec.name]
+
+    def _opponent(self, policy: str) -> str:
+        """Returns the name of who sits beside a policy in games for a team, as records have it."""
+        return policy if self._config.opponent == "itself" else self._config.opponent
+
+    def _play_model(self, spec: PlayerSpec, episode_specs: list[EpisodeSpec], temperature: float) -> list[Episode]:
+        if self._workers is None:
+            # The filters are on from the beginning: hosts with games of their own all run the same programs.
+            filters = SamplingConfig(**dataclasses.asdict(self._config.filters))
+            self._workers = RolloutWorkers(self._config, self._stop.check_stop, sampling=filters)
+            self._folder.note_device(self._workers.device)
+        sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
+        policy = self._policy(spec, self._workers)
+        # Where nobody sits in another seat: a scripted player keeps no conversation in the engine.
+        alone = all(info.seats == 1 for info in self._workers.info.values())
+        opponent = RandomLegal() if alone else self._config.opponent
+        name = "none" if alone else self._opponent(spec.name)
+        return self._workers.play(episode_specs, policy, opponent, name=name, sampling=sampling)
+
+    def _policy(self, spec: PlayerSpec, workers: RolloutWorkers) -> PolicyWeights:
+        if self._loaded is None or self._loaded[0] != spec.name:
+            self._loaded = None  # what is let go makes room for what is read
+            self._loaded = (spec.name, workers.weights_of(spec))
+        return self._loaded[1]
+
+
+def _refuse_other_kinds(config: EvaluateTasks) -> None:
+    """Raises where a policy that is a model is none of the run's shape and tokenizer.
+
+    Raises:
+      ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
+    """
+    models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
+    found = []
+    for spec in models:
+        weights = player_specs.weights_in(spec.who)
+        folder = weights.folder
+        what = trained_weights.difference(folder, config.model.path)
+        if what is not None:
+            found.append(
+                f"policies: {spec.name!r} ({folder}) has another {what} than model.path={config.model.path!r}; give it "
+                "a run of its own, or compare them with the recipe evaluate"
+            )
+        elif (why := player_specs.thinking_problem(weights, config.model)) is not None:
+            found.append(f"policies: {spec.name!r} {why}")
+    if found:
+        raise ConfigError(found)
+
+
+def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the line of a finished game, after playing it again."""
+    policy, temperature, _, task, trajectory = play.key
+    keyed = {"policy": policy, "temperature": temperature, "task": task, "trajectory": trajectory}
+    return record | keyed | {"counts": tournament.checked(record)}
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    config: EvaluateTasks, folder: RunFolder, games: Mapping[str, GameOptions], settings: Sequence[EvalSetting]
+) -> None:
+    """Writes the results unless they are written, and shows them."""
+    limits = {game: registry.make(game, **options).info.max_game_length for game, options in games.items()}
+    found = tasks.of_records(settings, limits, config.trajectories, folder.records("episodes"))
+    rated = [game for game, options in games.items() if registry.make(game, **options).has_quality]
+    of_dialogues = [record for record in folder.records("episodes") if record["game"] in rated]
+    dialogues = dialogue_results.of_records(settings, rated, of_dialogues)
+    costs = Costs(folder)
+    if not folder.finished.exists():
+        task_page.write(folder.path, config, found, dialogues, costs.total)
+    for line in task_page.console(found, dialogues):
+        _say(line)
+    if str(costs):
+        _say(f"cost: {costs}")
+    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")

@@ -1,0 +1,524 @@
+"""Training on rows that lie there: supervised on trajectories, or from preferences on pairs; read from top to bottom.
+
+    rows       read and checked to the end before anything trains, those that are held out too
+    reference  log-probabilities of the model before training, once, kept beside the data
+    updates    every row once per epoch, in a seeded order, beside a share of other files; packed while the device
+               computes; the loss on rows held out every so often
+    policy     the trained model, or the checkpoint that the rows held out chose, in the Hugging Face layout, a summary
+
+Paprika's (arXiv 2502.17543, section 3.3) first stage is the recipe ``sft``, its second one ``preference`` with
+``alpha=1`` (RPO). How it departs from the paper's code:
+
+1. The loss counts the policy's tokens only; its DPO counted what the environment wrote too.
+2. The mean of an update is over its trajectories, or pairs, exactly, whatever the cut into micro-batches.
+
+Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read;
+3. the check of rows held out that was under way is made; 4. updates resume at the checkpoint's number. What an update
+trains on follows from (seed, its number) and the data.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from dfc import multihost
+from dfc.config import Preference, Sft
+from dfc.errors import DivergenceError, Interrupted, TrainingError
+from dfc.games.rng import derive_seed
+from dfc.losses import Loss, packed_preference_loss, sft_loss
+from dfc.models import families, huggingface, model_folders
+from dfc.models.config import DecoderConfig
+from dfc.models.safetensors_format import Location
+from dfc.models.sharding import batch_sharding, make_mesh
+from dfc.models.transformer import Params, is_stacked
+from dfc.records.trajectory_files import DatasetError
+from dfc.report import training_summary
+from dfc.rollout.trained_weights import lora_config
+from dfc.rollout.workers import load_tokenizer
+from dfc.rows import training_rows as data_rows
+from dfc.rows.training_rows import TrainingRows
+from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.metrics import MetricsWriter
+from dfc.runs.progress import Progress
+from dfc.runs.run_folder import RunFolder
+from dfc.runs.stop_signals import Stop
+from dfc.samples import TokenBatch
+from dfc.stages.rows_checkpoints import RowsCheckpoints
+from dfc.training import export, reference_logprobs
+from dfc.training.batches import Batch, Batches, UpdateRows
+from dfc.training.held_out import HeldOut
+from dfc.training.optimizer import learning_rate, make_optimizer
+from dfc.training.reference_logprobs import ReferenceLogprobs
+from dfc.training.row_shares import joined
+from dfc.training.trainer import LossFunction, Trainer, Update
+
+Config = Sft | Preference
+_LOOKED_AT, _MUCH_PADDING = 50, 0.4
+
+
+def run(config: Config, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
+    if multihost.broadcast(folder.finished.exists()):
+        print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
+        training_summary.show(folder)
+        return
+
+    # ---- rows ---------------------------------------------------------------------------------------------------
+    source = huggingface.resolve(config.model.path)
+    data = _read(config, source, stop)
+
+    # ---- model, update ------------------------------------------------------------------------------------------
+    print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
+    folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    stop.check_stop()
+    trainer = make_trainer(config, model, mesh, shortest=data.shortest, updates=data.update_rows.updates)
+    params = trainer.initial_params(weights, config.seed)
+    trainer.bound_growth(params)
+    base_params = None if config.adapter.rank == 0 else trainer.frozen_params(weights)
+    del weights  # beside what is trained they would be a second copy
+
+    # ---- reference ----------------------------------------------------------------------------------------------
+    def packed(some: TrainingRows, which: UpdateRows, frozen: Params | None) -> Batches:
+        own = _own_rows(mesh)
+        reference = None
+        if reads_reference(config):
+            reference = _reference(config, folder, stop, source, some, trainer, params, frozen, own)
+        shape = {"row_length": config.batch.row_length, "micro_batch_rows": config.batch.micro_batch_rows}
+        return Batches(some, which, **shape, own=own, reference=reference, halves=trainer.halves)
+
+    batches = packed(data.rows, data.update_rows, base_params)
+    held_out = None
+    if data.held_out is not None:
+        whole = UpdateRows(len(data.held_out), batch_size=len(data.held_out), epochs=1, seed=config.seed)
+        held_out = HeldOut(
+            config.held_out,
+            updates=batches.updates,
+            trainer=trainer,
+            loss=make_loss(config, data.shortest),
+            mesh=mesh,
+            micro_batches=packed(data.held_out, whole, base_params)[0].micro_batches,
+            folder=folder.path,
+        )
+    _say_padding(batches)
+
+    # ---- updates ------------------------------------------------------------------------------------------------
+    checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
+    saved = RowsCheckpoints(checkpointer, folder, data.digests, held_out)
+    why = ""
+    try:
+        params = _train(config, folder, stop, saved, trainer, batches, params, base_params)
+    except DivergenceError as error:
+        why = str(error)
+    del base_params
+    if why:  # here, where the error holds the refused weights no more
+        raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
+
+    # ---- policy, summary ----------------------------------------------------------------------------------------
+    policy = None if held_out is None else held_out.policy()
+    policy = trainer.policy(params) if policy is None else policy
+    _save_policy(config, source, trainer, policy, mesh, folder.policy, folder.adapter)
+    training_summary.write(
+        folder,
+        objective=_objective(config),
+        rows={str(file.path): len(file) for file in data.files},
+        held_out=None if held_out is None else {"data": config.held_out.data, **held_out.summary()},
+    )
+    folder.finish()
+    if held_out is not None:
+        held_out.remove()
+    training_summary.show(folder)
+
+
+# ---- rows and reference ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    """What is trained on, and what is not.
+
+    Attributes:
+      files: that of the data, and those that a share comes from.
+      rows: of all of them.
+      update_rows: which of these each update has.
+      held_out: rows that are not trained on; None: none are asked for.
+    """
+
+    files: Sequence[TrainingRows]
+    rows: TrainingRows
+    update_rows: UpdateRows
+    held_out: TrainingRows | None
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of the shortest row."""
+        return min(int(rows.lengths.min()) for rows in (self.rows, self.held_out) if rows is not None)
+
+    @property
+    def digests(self) -> dict[str, tuple[Path, str]]:
+        """What must be the same when the run resumes, by its name in a checkpoint."""
+        parts = {"rows": self.rows, "held_out_rows": self.held_out}
+        return {name: (rows.path, rows.digest) for name, rows in parts.items() if rows is not None}
+
+
+def _read(config: Config, source: Location, stop: Stop) -> _Data:
+    """Reads the rows; the model's vocabulary and tokenizer are known before its weights are.
+
+    Raises:
+      DatasetError: see `dfc.rows.training_rows.read`; or the run has no row of a file.
+    """
+    decoder = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
+
+    def read(place: str) -> TrainingRows:
+        print(f"reading {place}", flush=True)  # noqa: T201 - progress
+        found = data_rows.read(
+            Path(place).expanduser(),
+            pairs=isinstance(config, Preference),
+            vocabulary=decoder.vocabulary,
+            row_length=config.batch.row_length,
+            tokenizer=lambda: load_tokenizer(source, enable_thinking=config.model.enable_thinking),
+            max_row_bytes=config.max_row_bytes,
+        )
+        what = "pairs" if len(found.sides) == 2 else "trajectories"
+        use = "held out" if place == config.held_out.data else "trained on"
+        tokens, actions = found.lengths.sum(), found.actions.sum()
+        print(f"{len(found):,} {what}, {tokens:,} tokens, {actions:,} of them {use}", flush=True)  # noqa: T201 - what a person wants to know
+        return found
+
+    places = [config.data, *config.data_shares, *filter(None, [config.held_out.data])]
+    read_files = multihost.on_all_hosts(lambda: [read(place) for place in places])
+    stop.check_stop()
+    files = read_files[: 1 + len(config.data_shares)]
+    held_out = read_files[-1] if config.held_out.data else None
+    found = _Data(files, joined(files), _update_rows(config, files), held_out)
+    digests = [(np.frombuffer(bytes.fromhex(digest), np.uint8),) for _, digest in found.digests.values()]
+    multihost.require_equal("rows of the data", digests)
+    return found
+
+
+def _update_rows(config: Config, files: Sequence[TrainingRows]) -> UpdateRows:
+    """Returns which rows each update has, and prints what comes of the shares."""
+    first, *others = files
+    found = UpdateRows(
+        len(first),
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        seed=config.seed,
+        others=[(len(file), share) for file, share in zip(others, config.data_shares.values(), strict=True)],
+        max_updates=config.max_updates,
+    )
+    for file, count in zip(files, found.counts(), strict=bool(others)):
+        if not count:
+            raise DatasetError(
+                f"{file.path}: none of its {len(file)} rows would be trained on in {found.updates} updates of "
+                f"{config.batch_size} rows; raise its share in data_shares, or max_updates"
+            )
+        print(f"{file.path}: each row is trained on {count / len(file):.2f} times", flush=True)  # noqa: T201 - what comes of the shares
+    return found
+
+
+def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection[int] | None]:
+    """Returns a function that says which rows of an array [B, T] this process's devices hold."""
+
+    def own(shape: tuple[int, int]) -> Collection[int] | None:
+        if jax.process_count() == 1:
+            return None
+        places = batch_sharding(mesh).addressable_devices_indices_map(shape).values()
+        return {row for place in places if place is not None for row in range(shape[0])[place[0]]}
+
+    return own
+
+
+def _reference(
+    config: Config,
+    folder: RunFolder,
+    stop: Stop,
+    source: Location,
+    rows: TrainingRows,
+    trainer: Trainer,
+    params: Params,
+    base_params: Params | None,
+    own: Callable[[tuple[int, int]], Collection[int] | None],
+) -> ReferenceLogprobs:
+    def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
+        return [
+            multihost.to_host(x)
+            for x in trainer.logprobs(params, batches, base_params=base_params, check_stop=stop.check_stop)
+        ]
+
+    name = ""
+    if multihost.is_primary():  # reads all of the weights
+        name = reference_logprobs.key(source, rows, dtype=config.model.dtype, base=config.adapter.base)
+    return reference_logprobs.obtain(
+        rows,
+        multihost.broadcast(name),
+        compute,
+        run_folder=folder.path,
+        row_length=config.batch.row_length,
+        micro_batch_rows=config.batch.micro_batch_rows,
+        own=own,
+        stop=stop,
+        halves=trainer.halves,
+    )
+
+
+def _say_padding(batches: Batches) -> None:
+    """Prints how much of what is computed is padding, from the layouts of the first updates."""
+    layouts = [batches.layouts(update) for update in range(min(batches.updates, _LOOKED_AT))]
+    places = sum(len(layout.rows) * layout.row_length for _, found in layouts for layout in found)
+    padding = 1 - sum(int(batches.lengths[chosen].sum()) for chosen, _ in layouts) / places
+    hint = "; fewer batch.micro_batch_rows, or a larger batch_size, lower it" if padding > _MUCH_PADDING else ""
+    print(f"{batches.updates} updates, {padding:.0%} of what they compute is padding{hint}", flush=True)  # noqa: T201 - what it costs
+
+
+# ---- updates ---------------------------------------------------------------------------------------------------------
+
+
+def _train(
+    config: Config,
+    folder: RunFolder,
+    stop: Stop,
+    saved: RowsCheckpoints,
+    trainer: Trainer,
+    batches: Batches,
+    params: Params,
+    base_params: Params | None,
+) -> Params:
+    """Makes the updates that are left; returns the trained tree.
+
+    Raises:
+      Interrupted: a stop was asked for; what is done is saved. DivergenceError: an update is refused.
+    """
+    rows, updates = batches.rows, batches.updates
+    objective = _objective(config)
+    first, params, state, unchecked = saved.restore(trainer, params)
+    rate = learning_rate(config.optimizer, updates)
+
+    def write(record: dict[str, Any], *, again: bool) -> None:
+        """Records an update once the check that is due after it is made, which a stop puts off to the next start."""
+        done, held_out = record["step"], saved.held_out
+        if held_out is not None and held_out.due(done):
+            begun = time.perf_counter()
+            try:
+                checked = held_out.check(done, params, base_params, stop.check_stop)
+            except Interrupted:
+                if not again:
+                    saved.save(done, params, state, unchecked=record)
+                raise
+            record["metrics"] |= checked
+            record["clock"]["held_out_seconds"] = time.perf_counter() - begun
+        writer.write(**record)
+
+    with MetricsWriter(folder) as writer, Progress(updates, start_step=first, shorter=config.shorter) as progress:
+        if unchecked is not None:
+            write(unchecked, again=True)
+        upcoming = batches.iterate(first)
+        for number in range(first, updates):
+            begun = time.perf_counter()
+            batch = next(upcoming)
+            try:
+                update = _update(config, trainer, params, state, base_params, batch, number, stop)
+            except Interrupted:  # the update begins again
+                saved.save(number, params, state)
+                raise
+            except DivergenceError as error:
+                raise DivergenceError(f"update {number + 1}: {error}") from None
+            params, state = update.params, update.optimizer_state
+            done, seconds = number + 1, time.perf_counter() - begun
+            record = {
+                "step": done,
+                "stage": objective,
+                "iteration": done,
+                "metrics": _metrics(update, batch, rate, number, drift=reads_reference(config)),
+                "clock": {
+                    "time": time.time(),
+                    "seconds": seconds,
+                    "tokens_per_second": batch.num_tokens / seconds,
+                    "trained_tokens_per_second": batch.actions / seconds,
+                },
+            }
+            write(record, again=False)
+            progress.update(
+                stage=f"{objective}, loss {update.loss:.4f}{_held_out_words(saved.held_out)}",
+                iteration=done,
+                iterations=updates,
+                step=done,
+                episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
+                tokens_per_second=batch.num_tokens / seconds,
+                win_rates={},
+            )
+            stopping = stop.requested is not None
+            if stopping or done % config.checkpoint.every == 0 or done == updates:
+                saved.save(done, params, state)
+                stop.check()
+    return params
+
+
+def _held_out_words(held_out: HeldOut | None) -> str:
+    return f", held out {held_out.checks[-1].loss:.4f}" if held_out is not None and held_out.checks else ""
+
+
+# ---- one update ------------------------------------------------------------------------------------------------------
+
+
+def reads_reference(config: Config) -> bool:
+    """Returns whether the loss compares with the model before training; a preference of weight 0 does not."""
+    return isinstance(config, Preference) and config.reference and config.preference_weight > 0
+
+
+def make_trainer(
+    config: Config, model: DecoderConfig, mesh: jax.sharding.Mesh, *, shortest: int, updates: int
+) -> Trainer:
+    """Returns the trainer of a run's model.
+
+    Args:
+      config: of the run.
+      model: its shape.
+      mesh: the devices.
+      shortest: as for `make_loss`.
+      updates: of the whole run.
+    """
+    return Trainer(
+        model,
+        make_loss(config, shortest),
+        make_optimizer(config.optimizer, updates),
+        training=config.training,
+        lora=lora_config(config.adapter),
+        mesh=mesh,
+        workers=config.batch.workers,
+    )
+
+
+def make_loss(config: Config, shortest: int) -> LossFunction:
+    """Returns the loss as a trainer wants it; a batch has the reference's log-probabilities, if they are read.
+
+    Args:
+      config: which loss.
+      shortest: tokens of the shortest row, which bounds how many lie in a packed one.
+    """
+
+    def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
+        del reference  # of `Trainer.update`, which would compute it in every update
+        most = max(1, batch.tokens.shape[1] // shortest)
+        if isinstance(config, Sft):
+            return sft_loss(logprobs, batch.mask, segments=batch.segments, num_segments=most)
+        return packed_preference_loss(
+            logprobs,
+            batch.mask,
+            batch.reference_logprobs if reads_reference(config) else None,
+            segments=batch.segments,
+            num_segments=2 * most,
+            beta=config.beta,
+            alpha=config.alpha,
+            preference_weight=config.preference_weight,
+            normalize_length=config.normalize_length,
+            margin=config.margin,
+        )
+
+    return loss
+
+
+def _update(
+    config: Config,
+    trainer: Trainer,
+    params: Params,
+    state: Any,  # noqa: ANN401 - of the optimizer
+    base_params: Params | None,
+    batch: Batch,
+    number: int,
+    stop: Stop,
+) -> Update:
+    dropout = config.adapter.rank and config.adapter.dropout
+    return trainer.update(
+        params,
+        state,
+        batch.micro_batches,
+        base_params=base_params,
+        dropout_seed=_dropout_seed(config, number) if dropout else None,
+        donate=True,
+        check_stop=stop.check_stop,
+    )
+
+
+def _dropout_seed(config: Config, update: int) -> int:
+    return derive_seed("adapter dropout", config.seed, update) % 2**32
+
+
+def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *, drift: bool) -> dict[str, float]:
+    found = {
+        "loss": update.loss,
+        "gradient_norm": update.gradient_norm,
+        "learning_rate": float(rate(number)),
+        "rows": float(len(batch.rows)),
+        "tokens": float(batch.num_tokens),
+        "trained_tokens": float(batch.actions),
+        "padding": 1 - batch.num_tokens / batch.places,
+        **update.metrics,
+    }
+    if drift:  # of the policy from the reference, before this update
+        found |= update.gap
+    return found
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def _objective(config: Config) -> str:
+    """Returns what is learned, as records name it."""
+    return "supervised" if isinstance(config, Sft) else "preference"
+
+
+def _save_policy(
+    config: Config,
+    source: Location,
+    trainer: Trainer,
+    policy: Params,
+    mesh: jax.sharding.Mesh,
+    path: Path,
+    adapter: Path,
+) -> None:
+    """Writes the policy, and its adapters if these are what was trained."""
+    export.save_policy(
+        path,
+        adapter,
+        policy,
+        model=trainer.config,
+        lora=lora_config(config.adapter),
+        source=source,
+        name=config.model.path,
+        # The files have what four bits have lost; the weights trained beside are gone by now.
+        weights=lambda: huggingface.load(source, mesh=mesh, dtype=config.model.dtype)[1],
+    )
+
+
+def _diverged(
+    config: Config,
+    folder: RunFolder,
+    source: Location,
+    trainer: Trainer,
+    checkpointer: Checkpointer,
+    mesh: jax.sharding.Mesh,
+    why: str,
+) -> TrainingError:
+    """Writes the policy of the newest checkpoint, and returns what to report to whoever started the run.
+
+    The weights before the refused update are gone: it took their memory.
+    """
+    stage = "sft" if isinstance(config, Sft) else "rpo"
+    key = f"optimizer.learning_rate (of a stage: {stage}.optimizer.learning_rate)"
+    rate = config.optimizer.learning_rate
+    restored = checkpointer.restore()
+    if restored is None:
+        return export.diverged(why, rate, key=key)
+    place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
+    params = jax.device_put(restored.arrays["params"], place)
+    policy = trainer.policy(params)
+    _save_policy(config, source, trainer, policy, mesh, folder.last_good, folder.last_good_adapter)
+    return export.diverged(why, rate, folder.last_good, restored.step, key=key)

@@ -1,1 +1,0 @@
-"""Makes the bundled model: transcripts of scripted players, a tokenizer, a small decoder trained on both."""

@@ -1,0 +1,216 @@
+"""A policy loaded, its programs compiled, and the server that answers for it until a signal comes."""
+
+import contextlib
+import dataclasses
+import math
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+
+import jax
+import uvicorn
+
+from dfc.config import SamplingConfig, ServingConfig
+from dfc.errors import CheckpointError, ConfigError, WeightsError
+from dfc.inference.engine import Engine
+from dfc.models import huggingface
+from dfc.models.chat import ChatTokenizer
+from dfc.players import player_specs
+from dfc.players.key_search import Secret
+from dfc.players.player_specs import WeightsSource
+from dfc.rollout import trained_weights
+from dfc.runs.checkpoint import Checkpointer
+from dfc.tools.serving import gate
+from dfc.tools.serving.app import Served, create_app
+from dfc.tools.serving.connections import impatient
+from dfc.tools.serving.engine_loop import EngineLoop
+
+_TRIES = 3  # a run may write checkpoints, and delete them, while one is read
+# Requests bring their own. Programs hold the filters that some setting needs: with this one all of them.
+_EVERY_FILTER = SamplingConfig(top_k=1, top_p=0.5)
+_SILENT: AbstractContextManager[None] = nullcontext()  # may be entered again and again
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A model that can answer. Attributes: engine, with all its programs; served: what clients are told of it."""
+
+    engine: Engine
+    served: Served
+
+
+def load(path: str, config: ServingConfig) -> Policy:
+    """Returns the policy that a path means, its programs compiled.
+
+    Args:
+      path: a folder with weights or a run, or the name of a bundled model. Of a run that has no policy yet it is the
+        one that it accepted last, from its newest checkpoint.
+      config: slots and lengths.
+
+    Raises:
+      ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
+    """
+    weights = player_specs.weights_in(path, (), endpoints=False)
+    model = trained_weights.kind_of(weights.folder)[0]
+    if jax.default_backend() == "cpu":
+        model = dataclasses.replace(model, dtype="float32")
+    default = weights.enable_thinking if config.enable_thinking is None else config.enable_thinking
+    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder), enable_thinking=default)
+    for attempt in range(_TRIES):
+        try:
+            params, step = trained_weights.load_with_step(weights, model, None)
+            fingerprint = trained_weights.fingerprint(weights, step)
+            break
+        except (CheckpointError, OSError):
+            if attempt == _TRIES - 1 or not _is_alive(weights):
+                raise
+    engine = Engine(
+        model,
+        params,
+        slots=config.slots,
+        max_length=config.max_length,
+        stop_token_ids=tokenizer.stop_token_ids(()),
+        sampling=_EVERY_FILTER,
+        decode_steps=config.decode_steps,
+        plain_logprobs=True,
+    )
+    engine.warm_up()
+    name = config.name or player_specs.parse(path).name
+    words = _in_words(name if weights.run is None else weights.run.name, weights, step)
+    return Policy(
+        engine, Served(name, words, f"fp_{fingerprint[:16]}", tokenizer, config.max_length, thinking(tokenizer))
+    )
+
+
+def thinking(tokenizer: ChatTokenizer) -> dict[bool, ChatTokenizer]:
+    """Returns tokenizers for requests that say what they want of ``enable_thinking``; none that cannot be had."""
+    found = {}
+    for wanted in (True, False) if tokenizer.reads_thinking else ():
+        with contextlib.suppress(WeightsError):  # the template cannot be appended to with this setting
+            found[wanted] = tokenizer.with_thinking(wanted)
+    return found
+
+
+def _is_alive(weights: WeightsSource) -> bool:
+    """Whether there is another checkpoint to try."""
+    return weights.run is not None and bool(Checkpointer(weights.run / "checkpoints", keep=None).steps())
+
+
+def _in_words(name: str, weights: WeightsSource, step: int | None) -> str:
+    if weights.run is None:
+        return f"weights of {name}"
+    return f"the policy that the run {name} accepted last, as of its checkpoint {step}"
+
+
+class Server(uvicorn.Server):
+    """Answers until SIGTERM or Ctrl-C: then refuses what waits and answers what runs, for `ServingConfig.grace`."""
+
+    def __init__(
+        self, policy: Policy, config: ServingConfig, key: Secret, *, listens: Callable[[], None] = lambda: None
+    ) -> None:
+        """Makes a server that is not running.
+
+        Args:
+          policy: what answers.
+          config: limits.
+          key: that clients must send; an empty value: none.
+          listens: called once it answers.
+
+        Raises:
+          ConfigError: other machines reach `config.host` and there is no key.
+        """
+        self._listens = listens
+        self._loop = EngineLoop(policy.engine, queue=config.queue, failed=self._leave)
+        self._grace = config.grace
+        super().__init__(
+            uvicorn.Config(
+                create_app(self._loop, policy.served, config, key),
+                http=impatient(config.patience),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                log_level="critical",  # tracebacks may hold what a client sent
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=math.ceil(config.grace),
+            )
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine ended; None: it did not, or was told to."""
+        return self._loop.failure
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to answer."""
+        await super().startup(sockets)
+        self._listens()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins to stop; a second Ctrl-C stops at once."""
+        self._loop.drain(self._grace * 0.9)  # the rest is for the way to the clients
+        super().handle_exit(sig, frame)
+
+    def leave(self) -> None:
+        """Begins to stop, as a signal does; any thread may call it."""
+        self.handle_exit(signal.SIGTERM, None)
+
+    def _leave(self) -> None:
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound to an address.
+
+    Raises:
+      ConfigError: it cannot be.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        found.close()
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError([f"--host={host} --port={port}: {why}; choose another port, or 0 for any"]) from error
+    return found
+
+
+def serve(
+    path: str,
+    config: ServingConfig,
+    key: Secret,
+    *,
+    say: Callable[[str], None] = print,
+    loading: AbstractContextManager[None] = _SILENT,
+) -> str | None:
+    """Serves a policy until a signal comes; returns why the engine failed, None if it did not.
+
+    Args:
+      path: a folder with weights, a run, or tiny_player.
+      config: how it is served.
+      key: that clients must send, if there is one.
+      say: takes lines for whoever started it.
+      loading: open while weights are read and programs compiled, such as `dfc.runs.activity.reported`.
+
+    Raises:
+      ConfigError: the path means no model, or the address cannot be used. WeightsError, CheckpointError: weights
+        cannot be read.
+    """
+    gate.check_address(config.host, key)
+    with listen(config.host, config.port) as bound:  # before minutes are spent on loading
+        say(f"loading {path} ...")
+        with loading:
+            policy = load(path, config)
+        served = policy.served
+        if served.tokenizer.departure is not None:
+            say(f"{served.name}: {served.tokenizer.departure}")
+        host, port = bound.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+        line = f"serving {served.name} ({served.policy}) at {address}; Ctrl-C ends it"
+        server = Server(policy, config, key, listens=lambda: say(line))
+        server.run([bound])
+    return server.failure

@@ -1,0 +1,177 @@
+"""The batches of a run over rows that lie there: a seeded order with random access, packed ahead of the device.
+
+Which rows an update has, and where they lie, is a function of its number, the seed and the lengths of all rows: the
+same after a restart and on every host. A host fills in only the rows of a batch that its devices hold.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol
+
+import grain
+import numpy as np
+
+from dfc.games.rng import derive_seed
+from dfc.packing import Halves, Layout, Segment, fill, lay_out
+from dfc.rows.training_rows import TrainingRows
+from dfc.samples import TokenBatch
+from dfc.training.row_shares import SharedOrder
+
+_AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
+
+
+class SideLogprobs(Protocol):
+    """Log-probabilities of the action tokens of every row and side."""
+
+    def side(self, row: int, side: int) -> np.ndarray:
+        """Returns float32 [action tokens]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one update trains on.
+
+    Attributes:
+      rows: their numbers, int64 [n].
+      micro_batches: packed.
+      num_tokens: of all trajectories. actions: action tokens among them. places: tokens and padding, on all devices.
+    """
+
+    rows: np.ndarray
+    micro_batches: list[TokenBatch]
+    num_tokens: int
+    actions: int
+    places: int
+
+
+def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: ANN401 - grain carries no types
+    """Returns the row numbers of every update, int64 [at most batch_size], as a grain MapDataset.
+
+    Each epoch has every row once, in an order of its own; its last update has what is left.
+
+    Args:
+      rows: how many there are.
+      batch_size: rows of one update.
+      epochs: passes over all rows.
+      seed: of the order.
+    """
+    numbers = grain.MapDataset.range(rows).seed(derive_seed("order of rows", seed) % 2**32).shuffle()
+    return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
+
+
+class UpdateRows:
+    """Which rows each update of a run has.
+
+    Attributes:
+      updates: how many there are.
+
+    Args:
+      rows: of the data.
+      batch_size: rows of one update.
+      epochs: passes over the rows of the data.
+      seed: of the order.
+      others: rows and share of every further file (`dfc.training.row_shares`); its numbers follow those of the data.
+      max_updates: the run ends after so many; 0: after all epochs.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        others: Sequence[tuple[int, float]] = (),
+        max_updates: int = 0,
+    ) -> None:
+        self._order: Any = order(rows, batch_size, epochs, seed)
+        if others:
+            self._order = SharedOrder(rows, others, batch_size=batch_size, epochs=epochs, seed=seed)
+        self.updates: int = min(len(self._order), max_updates or len(self._order))
+
+    def __getitem__(self, update: int) -> np.ndarray:
+        """Returns the row numbers of an update, from 0: int64 [at most batch_size]."""
+        found: np.ndarray = self._order[update]
+        return found
+
+    def counts(self) -> list[int]:
+        """Returns how many rows of the data and of every further file the run trains on; of the data alone: none."""
+        return self._order.counts(self.updates) if isinstance(self._order, SharedOrder) else []
+
+
+def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Segment]]:
+    """Returns a function that gives the sides of a row as packing wants them."""
+
+    def sides(row: int) -> list[Segment]:
+        return [
+            Segment(*side[row], reference_logprobs=None if reference is None else reference.side(row, number))
+            for number, side in enumerate(rows.sides)
+        ]
+
+    return sides
+
+
+class Batches:
+    """The batches of a whole run.
+
+    Attributes:
+      updates: how many there are.
+      lengths: tokens of each row of the data.
+      rows: what is trained on.
+
+    Args:
+      rows: what to train on.
+      update_rows: which of them each update has.
+      row_length: tokens of a packed row.
+      micro_batch_rows: rows of a micro-batch.
+      own: which rows of a micro-batch [B, T] this host fills in, None for all.
+      reference: goes into `TokenBatch.reference_logprobs`; None: there is none.
+      halves: how far micro-batches may be smaller.
+    """
+
+    def __init__(
+        self,
+        rows: TrainingRows,
+        update_rows: UpdateRows,
+        *,
+        row_length: int,
+        micro_batch_rows: int,
+        own: Callable[[tuple[int, int]], Collection[int] | None] = lambda _: None,
+        reference: SideLogprobs | None = None,
+        halves: Halves = Halves(),  # noqa: B008 - frozen
+    ) -> None:
+        self.updates: int = update_rows.updates
+        self.lengths = rows.lengths
+        self.rows, self._own = rows, own
+        self._update_rows = update_rows
+        self._shape = row_length, micro_batch_rows, halves
+        self._sides, self._reference = sides_of(rows, reference), reference is not None
+
+    def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
+        """Returns the row numbers of an update and where they lie; a layout's units are positions in the former."""
+        chosen = self._update_rows[update]
+        return chosen, lay_out(self.rows.lengths[chosen].tolist(), *self._shape)
+
+    def __getitem__(self, update: int) -> Batch:
+        """Returns the batch of an update, from 0."""
+        chosen, layouts = self.layouts(update)
+
+        def sides(unit: int) -> list[Segment]:
+            return self._sides(int(chosen[unit]))
+
+        filled = [
+            fill(x, sides, reference=self._reference, own=self._own((len(x.rows), x.row_length))) for x in layouts
+        ]
+        return Batch(
+            chosen,
+            filled,
+            num_tokens=int(self.rows.lengths[chosen].sum()),
+            actions=int(self.rows.actions[chosen].sum()),
+            places=sum(batch.tokens.size for batch in filled),
+        )
+
+    def iterate(self, first: int) -> Iterator[Batch]:
+        """Yields the batches from an update on; the next ones are packed while one is trained on."""
+        ahead = grain.MapDataset.range(first, self.updates).map(self.__getitem__)
+        options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=_AHEAD)
+        yield from ahead.to_iter_dataset(options)
