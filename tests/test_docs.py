@@ -44,18 +44,27 @@ DOCUMENTED = (
             *("quantization", "peft", "sharding", "fetch", "hub", "gguf_files", "gguf_tokenizer"),
         )
     ),
+    "dfc.packing",
     *(
-        f"dfc.{folder}.{path.stem}"
+        f"dfc.{folder.replace('/', '.')}.{path.stem}"
         for folder in (
-            *("players", "inference", "rollout", "training", "scoring", "serving", "clembench"),
-            *("data", "evaluation", "report"),
+            *("players", "inference", "rollout", "training", "scoring", "records", "rows", "evaluation", "report"),
+            *("tools/serving", "tools/clembench"),
         )
         for path in sorted((ROOT / "dfc" / folder).glob("*.py"))
         if path.stem != "__init__"
     ),
     *(
-        f"dfc.tiny_player.{name}"
-        for name in ("build_tokenizer", "imitation", "self_play_roles", "transcripts", "vocabulary")
+        f"dfc.methods.language_self_play.{name}"
+        for name in ("charts", "page", "records", "rewards", "sampling", "self_play_run", "update")
+    ),
+    *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "rows_checkpoints")),
+    *(
+        f"dfc.tools.small_models.{name}"
+        for name in (
+            *("build_tokenizer", "family_answers", "imitation", "imitation_run", "self_play_roles", "transcripts"),
+            "vocabulary",
+        )
     ),
 )
 every_page = pytest.mark.parametrize("page", PAGES, ids=page_name)

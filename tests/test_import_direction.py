@@ -55,10 +55,63 @@ def within(name, *packages):
     return any(name == package or name.startswith(package + ".") for package in packages)
 
 
-ABOVE = (  # the rooms
-    "inference players rollout training scoring self_play serving clembench data evaluation report runs recipes fit "
-    "launch tiny_player"
-)
+# A room -> the rooms that its modules may import, each listed above it, so that no circle of rooms is possible. All but
+# games may import the base, and all but games and config the pure modules.
+BASE = "commands episodes errors files multihost packing samples template_day"
+ROOMS = {
+    "games": "",
+    "config": "",
+    "models": "config",
+    "players": "config games",
+    "own_code": "games players",
+    "runs": "config games players",
+    "inference": "config models",
+    "scoring": "config games models own_code players",
+    "rollout": "config games inference models own_code players runs",
+    "evaluation": "config games inference models players rollout",
+    "report": "config evaluation games players runs",
+    "records": "config games models players rollout runs",
+    "rows": "config games models players records runs scoring",
+    "training": "config evaluation games models records rollout rows runs scoring",
+    "validation": "config games players records",
+    "stages": "config evaluation games models players records report rollout rows runs scoring training",
+    "methods": (
+        "config evaluation games inference models players records report rollout rows runs scoring training validation"
+    ),
+    "tools.small_models": "config evaluation games methods models rollout runs scoring training",
+    "tools.fit": (
+        "config evaluation inference methods models players records rollout runs scoring stages tools.small_models "
+        "training validation"
+    ),
+    "tools.serving": "config games inference models players rollout runs",
+    "tools.clembench": "config evaluation games records rollout rows tools.serving",
+    "launch": (
+        "config evaluation games models own_code players report rollout rows runs tools.clembench tools.fit "
+        "tools.serving validation"
+    ),
+}
+# Rooms of which another one may import these modules only.
+PART = {
+    ("rollout", "runs"): ("dfc.runs.checkpoint",),
+    ("scoring", "games"): ("dfc.games.functions",),
+    ("own_code", "games"): ("dfc.games.loading", "dfc.games.printable"),
+    ("validation", "records"): ("dfc.records.task_groups", "dfc.records.trajectories"),
+}
+# Modules that may import less than their room, or a module of a room above: checks read what a prompt and a family are.
+NARROW = {
+    **{
+        f"dfc.training.{module}": "config models"
+        for module in ("trainer", "batch_logprobs", "optimizer", "divergence", "update_parts", "logprob_gap")
+    },
+    **{  # what checks and the report read too
+        f"dfc.methods.language_self_play.{module}": "config games scoring"
+        for module in ("families", "hygiene", "penalty", "prompts", "query_files", "roles", "self_reward", "watch")
+    },
+    "dfc.runs.checkpoint": "config",
+    "dfc.validation.players": "config games players",
+    "dfc.validation.reinforcement": "config games players",
+}
+EXTRA = {"validation": ("dfc.methods.language_self_play.prompts", "dfc.methods.language_self_play.families")}
 
 # Who may not import what, except for what, and why; the first rule that applies speaks.
 ANYONE = ("dfc", "tests", "configs", "benchmarks")
@@ -67,63 +120,44 @@ RULES = (
     (("dfc.games",), ("dfc",), ("dfc.games",), "is not part of games, which import nothing else of ours"),
     (("dfc.games",), JAX, (), "is JAX, which the rules of games do without"),
     *(
-        ((f"dfc.{room}",), tuple(f"dfc.{other}" for other in others.split()), allowed, f"is above {room}")
-        for room, others, allowed in (
-            *(
-                (base, f"models games {ABOVE} validation", ())
-                for base in ("config", "episodes", "errors", "files", "multihost", "checkpoint", "template_day")
-            ),
-            *((f"validation.{part}", "data", ()) for part in ("players", "reinforcement")),
-            (
-                "validation",
-                ABOVE.replace("players ", ""),
-                (
-                    "dfc.records.task_groups",
-                    "dfc.records.trajectories",
-                    "dfc.methods.language_self_play.prompts",
-                    "dfc.methods.language_self_play.families",
-                ),
-            ),
-            ("self_play", f"models validation {ABOVE.replace('self_play ', '')}", ("dfc.scoring.scorer",)),
-            ("tiny_player", "inference players rollout scoring data evaluation report runs recipes fit launch", ()),
-            ("models", f"games {ABOVE}", ()),
-            ("inference", "games players rollout training scoring data evaluation report runs recipes fit launch", ()),
-            ("players", "models inference rollout training scoring data evaluation report runs recipes fit launch", ()),
-            ("rollout", "training scoring data evaluation report runs recipes fit launch", ()),
-            *(
-                (
-                    f"training.{module}",
-                    "games inference players rollout training.rl data evaluation report runs recipes fit launch",
-                    (),
-                )
-                for module in ("trainer", "packing", "optimizer", "divergence", "update_parts", "logprob_gap")
-            ),
-            ("scoring", "games inference rollout data evaluation report runs recipes fit launch tiny_player", ()),
-            ("training", "scoring data report recipes fit launch tiny_player", ()),
-            ("runs", "models inference rollout training scoring data evaluation report recipes fit launch", ()),
-            ("data", "evaluation report recipes fit launch", ()),
-            ("evaluation", "scoring data training report runs recipes fit launch", ()),
-            ("report", "models inference rollout training scoring data recipes fit launch", ()),
-            ("fit", "report launch", ()),
-            ("serving", "training scoring self_play data evaluation report runs recipes fit launch tiny_player", ()),
-            ("clembench", "players training scoring self_play report runs recipes fit launch tiny_player", ()),
-        )
-    ),
-    *(
         ((f"dfc.{module}",), ("dfc",), (f"dfc.{module}",), "is ours, and this module is arrays in, arrays out")
         for module in PURE
     ),
 )
 OURS = ("dfc", "configs", "benchmarks")
-# Room -> who may import it beside itself; recipes do not import each other: a stage begins by its configuration.
+# Room -> who may import it beside itself. A recipe is begun by its configuration: no recipe imports another one.
 FEW = {
     "launch": (),
-    "recipes": ("dfc.launch", "dfc.tools.fit", "benchmarks"),
-    "report": ("dfc.recipes", "dfc.launch"),
-    "serving": ("dfc.launch", "dfc.tools.clembench", "benchmarks"),
-    "clembench": ("dfc.launch",),
+    "report": ("dfc.stages", "dfc.methods", "dfc.launch"),
+    "tools.serving": ("dfc.launch", "dfc.tools.clembench", "benchmarks"),
+    "tools.clembench": ("dfc.launch",),
 }
+RECIPE_MODULES = {f"dfc.{kind.module}" for kind in (*RECIPES.values(), CollectRound)}
+RUN_RECIPES = ("dfc.launch", "dfc.tools.fit", "benchmarks")
 SURFACE = ("dfc", "dfc.launch.start")  # what `import dfc` offers, inside functions
+
+
+def room_of(name):
+    """The room of a dotted name, or None for what is in none: the base, the pure modules, other packages."""
+    return next((room for room in ROOMS if within(name, f"dfc.{room}")), None)
+
+
+def direction(name, target):
+    """Why a target is not among the rooms that a module may import, or None."""
+    room, other = room_of(name), room_of(target)
+    if other is None or (room == other and name not in NARROW):
+        return None
+    if room is None:
+        return f"is above {name}" if within(name, *(f"dfc.{base}" for base in BASE.split())) else None
+    if within(target, *EXTRA.get(room, ())):
+        return None
+    allowed = NARROW.get(name, ROOMS[room]).split()
+    if room == other and target.startswith(tuple(NARROW)):
+        return None
+    part = PART.get((room, other))
+    if other in allowed and (part is None or within(target, *part)):
+        return None
+    return f"is not among what {name if name in NARROW else room} may import"
 
 
 def objection(name, target):
@@ -133,11 +167,22 @@ def objection(name, target):
     for importers, forbidden, allowed, why in RULES:
         if within(name, *importers) and within(target, *forbidden) and not within(target, *allowed):
             return why
+    if why := direction(name, target):
+        return why
+    if within(target, *RECIPE_MODULES) and within(name, *OURS) and not within(name, *RUN_RECIPES):
+        return "is a recipe, which is begun by its configuration"
     for room, importers in FEW.items():
-        inside = room != "recipes" and within(name, f"dfc.{room}")
+        inside = within(name, f"dfc.{room}")
         if within(target, f"dfc.{room}") and within(name, *OURS) and not inside and not within(name, *importers):
             return f"is imported by {', '.join(importers) or 'nobody'} only"
     return None
+
+
+def test_rooms_import_rooms_that_are_listed_above_them():
+    above = []
+    for room, allowed in ROOMS.items():
+        assert set(allowed.split()) <= set(above), room
+        above.append(room)
 
 
 def objections(name, source, **options):
@@ -227,7 +272,7 @@ def test_a_wrong_import_is_seen(name, source):
             "dfc.methods.language_self_play.family_scores",
             "from dfc.methods.language_self_play import families\nfrom dfc.scoring.scorer import Scores",
         ),
-        ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.methods import paprika"),
+        ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.rollout import model_player"),
         ("dfc.methods.paprika", "from dfc import losses, games, models\nimport modelscope"),
     ],
 )
@@ -235,9 +280,14 @@ def test_a_right_import_is_not_objected_to(name, source):
     assert objections(name, source) == []
 
 
-def test_every_file_of_recipes_is_a_recipe():
-    files = {path.stem for path in (ROOT / "dfc" / "recipes").glob("*.py")} - {"__init__"}
-    assert files == {kind.module for kind in (*RECIPES.values(), CollectRound)}
+def test_what_runs_a_recipe_is_named_by_a_configuration():
+    found = {
+        name
+        for name, path in sources()
+        if within(name, "dfc.methods", "dfc.stages", "dfc.tools.small_models")
+        and "\ndef run(config" in path.read_text(encoding="utf-8")
+    }
+    assert found == RECIPE_MODULES
 
 
 def test_relative_imports_of_a_package_are_resolved_from_itself():

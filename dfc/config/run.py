@@ -31,6 +31,7 @@ class RunConfig:
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
       module: what runs it: a module inside `dfc`, or a path that ends with ``.py``.
+      page: the module inside `dfc` with what the report shows of the method alone (`dfc.report.method_page`).
       shorter: settings that make a run shorter, most effective first, for messages.
       name: the run folder is ``runs/<name>`` unless ``--workdir`` is given.
       seed: with the rest of the configuration it determines every number of the run, clock readings apart.
@@ -38,6 +39,7 @@ class RunConfig:
 
     recipe: ClassVar[str]
     module: ClassVar[str]
+    page: ClassVar[str] = ""
     shorter: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, *, recipe: str = "", module: str = "") -> None:

@@ -199,6 +199,7 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
       watch: what is looked at.
     """
 
+    page: ClassVar[str] = "methods.language_self_play.page"
     shorter: ClassVar[tuple[str, ...]] = (
         "iterations",
         "groups_per_iteration",

@@ -5,6 +5,8 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+from dfc.report import method_page
+from dfc.report.method_page import MetricCharts
 from dfc.report.reader import Json, RunRecords, game_metrics
 from dfc.report.warnings import RunWarning
 
@@ -29,8 +31,8 @@ def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
     if not run.metrics:
         return []
     drawing = _drawing(run, warnings)
-    if run.self_play:
-        return _of_self_play(run, drawing)
+    if (method := method_page.of(run)) is not None:
+        return _of_method(run, drawing, method.CHARTS)
     every = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
     found = dict.fromkeys(metric for _, metric in game_metrics(every))
     names = [m for m in _GAME_METRICS if m in found] + [m for m in found if m not in _GAME_METRICS]
@@ -51,82 +53,18 @@ def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
     return charts
 
 
-# Of self-play: title of a chart -> beginnings of the metrics in it; the last one takes what is left.
-_SELF_PLAY = {
-    "Queries": (
-        "template",
-        "usable",
-        "unsolved_",
-        "live",
-        "difficulty",
-        "query_length",
-        "distinct_",
-        "bad_queries/",
-        "duplicates/",
-    ),
-    "Answers": (
-        "reward",
-        "unscored_answers",
-        "probe_reward",
-        "self_reward",
-        "code_like",
-        "repeated_answers",
-        "answer_length",
-    ),
-    "Learning": ("challenger/", "solver/", "loss", "gradient_norm"),
-    "Machinery": ("",),
-}
-_COUNTS = ("bad_queries/", "duplicates/", "unsolved_queries", "unscored_answers")  # drawn where there is one
-_SHARES = (
-    "template",
-    "usable",
-    "live",
-    "challenger/taught",
-    "solver/taught",
-    "distinct_",
-    "code_like",
-    "repeated_answers",
-    "self_reward_failures",
-)
-_SELF_PLAY_TITLES = {
-    "template": "template kept",
-    "usable": "usable queries",
-    "live": "live queries",
-    "challenger/taught": "iterations that taught the Challenger",
-    "solver/taught": "iterations that taught the Solver",
-    "query_length": "length of queries, characters",
-    "answer_length": "length of answers, tokens",
-    "code_like": "answers that look like code",
-    "repeated_answers": "answers repeated elsewhere",
-    "reward": "reward R",
-    "unscored_answers": "answers without a reward",
-    "probe_reward": "reward of fixed queries",
-    "self_reward": "marks R_Q, 0 to 7",
-    "self_reward_failures": "answers without a mark",
-    "self_reward_asked_again": "judge asked again",
-    "self_reward_without_room": "too long for the judge",
-    **{
-        f"{role}/{name}": f"{role}: {title}"
-        for role in ("challenger", "solver")
-        for name, title in (("log_ratio", "KL to the start (estimate)"), ("entropy", "entropy of a token (estimate)"))
-    },
-}
-
-
-def _of_self_play(run: RunRecords, drawing: "_Drawing") -> list[Json]:
-    left = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
+def _of_method(run: RunRecords, drawing: "_Drawing", wanted: MetricCharts) -> list[Json]:
+    every = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
     charts = []
-    for title, beginnings in _SELF_PLAY.items():
-        shown = [name for beginning in beginnings for name in left if name.startswith(beginning)]
-        left = {name: None for name in left if name not in shown}
+    for title, names in method_page.of_metrics(wanted, every):
         panels = [
             drawing.panel(
-                _SELF_PLAY_TITLES.get(name, name.replace("_", " ").replace("/", ": ")),
+                wanted.titles.get(name, name.replace("_", " ").replace("/", ": ")),
                 name,
-                share=name.startswith(_SHARES),
+                share=name.startswith(wanted.shares),
             )
-            for name in dict.fromkeys(shown)
-            if not name.startswith(_COUNTS) or any(line["metrics"].get(name) for line in run.metrics)
+            for name in names
+            if not name.startswith(wanted.counts) or any(line["metrics"].get(name) for line in run.metrics)
         ]
         charts.append(_chart(title, panels))
     return [chart for chart in charts if chart["panels"]]

@@ -144,15 +144,15 @@ def write_results(
     write_text(path, html(title, kind.lower(), introduction, sections))
 
 
-def fragments(name: str) -> Any:  # noqa: ANN401 - its macros, by name
-    """Returns the macros of a template beside this module; each returns `Markup`."""
-    return _environment().get_template(name).module
+def fragments(name: str, folder: Path = _HERE) -> Any:  # noqa: ANN401 - its macros, by name
+    """Returns the macros of a template in a folder, that of this module by default; each returns `Markup`."""
+    return _environment(folder).get_template(name).module
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _environment(folder: Path = _HERE) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -19,8 +19,7 @@ from dfc.errors import RunFolderError
 from dfc.evaluation.statistics import Comparison, Record
 from dfc.files import replacing
 from dfc.games import registry
-from dfc.methods.language_self_play import page as self_play_page
-from dfc.report import page, warnings
+from dfc.report import method_page, page, warnings
 from dfc.report.curves import PANEL, bands, curves
 from dfc.report.game_replays import ShownGames
 from dfc.report.page import Section, empty, note
@@ -122,15 +121,16 @@ def write(
         start=(_starts(run) or [{}])[-1],
         problems=run.problems,
     )
-    found_of = _collected(run) if collects else self_play_page.results(run) if run.self_play else []
+    own_page = method_page.of(run)
+    found_of = _collected(run) if collects else [] if own_page is None else own_page.results(run)
     results = Section("Results", found_of or _results(run, compared), "Results")
     stages = Section("Divide, fuse, conquer" if method else "Stages", _stages(run, method=method), "Stages")
     drawn = Section("Curves", _curves(run, found), "Curves")
     played = Section("Games, turn by turn", _games(run, games or ShownGames()), "Games")
     setup = Section("What was run", _setup(run), "Setup")
     sections = [results, drawn, setup] if collects else [results, stages, drawn, played, setup]
-    if run.self_play:
-        sections = [results, drawn, Section("Queries and answers", self_play_page.queries(run), "Queries"), setup]
+    if own_page is not None:
+        sections = [results, drawn, *own_page.sections(run), setup]
     target = run.path / "report.html"
     with replacing(target, many_writers=True) as file:  # a run writes it, and whoever asks for it meanwhile
         file.write(

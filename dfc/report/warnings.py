@@ -1,7 +1,7 @@
 """What in a run's metrics a person should look at while it can still be stopped.
 
-Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`. In self-play
-it is the alarms of `dfc.methods.language_self_play.watch` that do.
+Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`. A method
+with a page of its own (`dfc.report.method_page`) has alarms of its own instead.
 
     win_rate_drop  a group that was learned wins clearly less than when its stage ended
     format_rate    too many replies of a game are illegal or malformed
@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.statistics import difference_interval
-from dfc.methods.language_self_play import watch
+from dfc.report import method_page
 from dfc.report.reader import RunRecords, game_metrics
 
-Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups", "self_play"]
+Kind = Literal["win_rate_drop", "format_rate", "kl", "entropy", "dead_groups", "method"]
 Row = Mapping[str, Any]
 
 
@@ -114,8 +114,11 @@ class RunWarning:
 def of_run(run: RunRecords) -> list[RunWarning]:
     """Returns the warnings of a run; its configuration says how many games are counted in a win rate."""
     method = run.config or {}
-    if run.self_play:
-        return _in_order(_self_play(run.metrics), Thresholds())
+    if (page := method_page.of(run)) is not None:
+        found = (
+            _raised(row, "method", a.metric, a.title, f"{a.sentence}.", a.metric) for row, a in page.alarms(run.metrics)
+        )
+        return _in_order(found, Thresholds())
     acceptance = method.get("acceptance", {})
     games = acceptance.get("games") if acceptance.get("rule") != "always" else None
     return find(run.metrics, run.groups, games=games, imitates=method.get("method") == "imitate_wins")
@@ -292,15 +295,6 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
                 " add easier games.",
                 "updates",
             )
-
-
-def _self_play(lines: Sequence[Row]) -> Iterator[RunWarning]:
-    """Rule: whatever `dfc.methods.language_self_play.watch` calls an alarm."""
-    watched = watch.Watch()
-    for row in lines:
-        figures = {name: value for name, value in row["metrics"].items() if math.isfinite(value)}
-        for alarm in watched.take(figures):
-            yield _raised(row, "self_play", alarm.metric, alarm.title, f"{alarm.sentence}.", alarm.metric)
 
 
 def _drops(

@@ -10,6 +10,7 @@ import numpy as np
 from dfc.errors import DfcError
 
 LONGEST_ANSWER = 200_000  # characters of a text that a checker looks at; what a policy says is bounded by its tokens
+PATIENCE = 64  # answers after which a judge must have given a mark or a verdict
 
 
 class ScoringError(DfcError):

@@ -31,7 +31,6 @@ from dfc.files import write_json
 from dfc.records import attempts, branches, collection
 from dfc.records.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.records.collection import Branched, Collection, PlayGames
-from dfc.records.demonstrations import Demonstrations
 from dfc.records.task_groups import playing
 from dfc.records.trajectories import Provenance
 from dfc.report import data_tables, run_page
@@ -42,6 +41,7 @@ from dfc.runs.costs import Costs
 from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages.demonstrations import Demonstrations
 
 RESULT = "collection.json"
 _MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word

@@ -8,12 +8,12 @@ from dfc import multihost
 from dfc.config import EvaluateAnswers
 from dfc.errors import cut
 from dfc.games.printable import printable
-from dfc.methods.language_self_play.self_reward import PATIENCE
 from dfc.players.endpoint import Endpoint
 from dfc.players.endpoint_config import split_name
 from dfc.players.remote import PlayerError
 from dfc.rows.instructions import Instruction
 from dfc.scoring.judge import NO_REPLY, Comparison, compare
+from dfc.scoring.scorer import PATIENCE
 
 JUDGE = "judge"  # its name in costs and messages
 

@@ -6,7 +6,7 @@ where they are shown.
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,16 @@ from markupsafe import Markup
 
 from dfc.errors import cut
 from dfc.games.printable import printable
+from dfc.methods.language_self_play import watch
+from dfc.methods.language_self_play.charts import CHARTS
 from dfc.report import page
-from dfc.report.page import empty, note
+from dfc.report.method_page import Row
+from dfc.report.page import Section, empty, note
 from dfc.report.reader import Json, RunRecords, read
 from dfc.report.tables import NOTHING, Table, duration, number, text
 from dfc.report.warnings import of_run
+
+__all__ = ["CHARTS", "alarms", "lines", "queries", "results", "sections"]
 
 _AROUND = 5  # iterations of a mean at either end
 _LONGEST_QUERY, _LONGEST_ANSWER, _LONGEST_TITLE = 2000, 800, 90  # characters that are shown
@@ -96,6 +101,20 @@ def results(run: RunRecords) -> list[str | Table]:
     return [Table("Figures", header, rows, notes), _phases(run)]
 
 
+def sections(run: RunRecords) -> list[Section]:
+    """Returns the section of queries with their answers."""
+    return [Section("Queries and answers", queries(run), "Queries")]
+
+
+def alarms(rows: Sequence[Row]) -> Iterator[tuple[Row, watch.Alarm]]:
+    """Yields what `watch` calls an alarm, with the row of metrics.jsonl that raised it."""
+    watched = watch.Watch()
+    for row in rows:
+        figures = {name: value for name, value in row["metrics"].items() if math.isfinite(value)}
+        for alarm in watched.take(figures):
+            yield row, alarm
+
+
 def _around(run: RunRecords) -> int:
     """Returns how many iterations are an end of the run; both ends share none, if there are two."""
     return max(1, min(_AROUND, len(run.metrics) // 2))
@@ -143,7 +162,7 @@ def queries(run: RunRecords) -> list[str | Table]:
         {"number": iteration, "opened": iteration == last, "queries": list(map(_query, records))}
         for iteration, records in run.queries.items()
     ]
-    return [note(said), page.fragments("self_play.html.jinja").queries(iterations)]
+    return [note(said), page.fragments("queries.html.jinja", Path(__file__).parent).queries(iterations)]
 
 
 def _query(record: Json) -> Json:

@@ -14,10 +14,10 @@ import numpy as np
 
 from dfc.errors import TrainingError, cut
 from dfc.games.printable import printable
+from dfc.scoring.scorer import PATIENCE
 
 POINTS = 7
 MOST_FAILURES = 0.2  # share of answers without a mark above which a run warns
-PATIENCE = 64  # answers after which a judge must have given a mark
 
 _CALCULATION = re.compile(r"<calculation>\s*([01](?:\s*\+\s*[01]){6})\s*=\s*([0-9])\s*</calculation>", re.IGNORECASE)
 _SCORE = re.compile(r"<score>\s*([0-9])\s*</score>", re.IGNORECASE)
