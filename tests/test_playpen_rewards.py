@@ -11,10 +11,8 @@ from dfc.games import registry, scripted
 from dfc.games.dialogue.image_game import f1
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
-from dfc.scoring.episode_rewards import rewards_of
-from dfc.scoring.playpen_rewards import table_5
+from dfc.scoring.episode_rewards import rewards_of, table_5
 
-PLACE = "dfc.scoring.playpen_rewards:table_5"
 GAMES = (
     *("clem_taboo", "clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic", "clem_referencegame"),
     *("clem_imagegame", "clem_privateshared", "clem_matchit_ascii", "clem_guesswhat"),
@@ -73,7 +71,7 @@ def test_what_was_broken_off_or_cut_is_worth_nothing():
 
 
 def test_a_run_names_the_function_by_its_module():
-    config = Grpo(games={"clem_taboo": {}}, reward=RewardConfig(function=PLACE))
+    config = Grpo(games={"clem_taboo": {}}, reward=RewardConfig(measure="table_5"))
     assert validation.problems(config) == []
     won = dataclasses.replace(played("clem_taboo", "strong", 0), measures={"rounds": 3.0})
     assert rewards_of([won], config.reward) == [pytest.approx(1 / 3)]

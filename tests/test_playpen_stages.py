@@ -15,6 +15,7 @@ from dfc.config import (
     ModelConfig,
     OptimizerConfig,
     Playpen,
+    RewardConfig,
     RowsAdapterConfig,
     ScheduledOptimizerConfig,
 )
@@ -198,7 +199,7 @@ def test_grpo_goes_through_the_instances_in_epochs_and_answers_for_the_teacher()
     assert (grpo.random_action_rate, grpo.half_negative) == (0, False)
     assert grpo.acceptance == AcceptanceConfig(rule="always", tolerance=0.0)
     assert grpo.mixed_priority == MixedPriorityConfig(enabled=False)
-    assert grpo.reward.function == "dfc.scoring.playpen_rewards:table_5"
+    assert grpo.reward == RewardConfig(measure="table_5")
 
 
 def test_rows_of_another_run_are_trained_on_where_none_are_built():

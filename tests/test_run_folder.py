@@ -215,6 +215,16 @@ def test_sections_are_read_by_their_own_names():
     }
 
 
+def test_the_function_that_paid_table_5_is_the_measure_of_that_name():
+    before = {
+        "grpo": {"reward": {"function": "dfc.training.playpen_rewards:table_5", "measure": "outcome", "text": ""}}
+    }
+    today = {"grpo": {"reward": {"function": "", "measure": "table_5", "text": ""}}}
+    assert renamed.with_new_names(before, Playpen) == today
+    own = {"reward": {"function": "mine.py:reward", "measure": "outcome"}}
+    assert renamed.with_new_names(own, Grpo) == own
+
+
 def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_not_under_the_old_one():
     for kind, names in renamed.RENAMED.items():
         known = fields.fields_of(kind)

@@ -39,7 +39,8 @@ class RewardConfig:
 
     Attributes:
       measure: the reward of a game that came to its end: its ``outcome`` (Table 1), or its ``quality``, from 0 to 1,
-        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not has then the reward 0.
+        where the game says how good it was (`dfc.games.game.Game.has_quality`); one that did not has then the reward 0;
+        or Playpen's ``table_5`` (`dfc.scoring.episode_rewards.table_5`), which reads none of the prices below.
       format: whether an invalid end costs `invalid`; off, it counts as a loss.
       invalid: reward of a game this seat ended by an invalid reply.
       hasty_action_penalty: whether a win is worth 1 / steps instead of 1.
@@ -54,7 +55,7 @@ class RewardConfig:
         replies and returns a number. The mean over an episode's replies is added.
     """
 
-    measure: Literal["outcome", "quality"] = "outcome"
+    measure: Literal["outcome", "quality", "table_5"] = "outcome"
     format: bool = True
     invalid: Annotated[float, Range(-1e6, 0, below=True)] = -2.0
     hasty_action_penalty: bool = True

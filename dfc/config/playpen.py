@@ -146,7 +146,7 @@ class TeacherGrpoConfig:
     teacher_replays: CountOrZero = 1
     temperature: Positive = 0.75
     grpo: GrpoConfig = GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1)
-    reward: RewardConfig = RewardConfig(function="dfc.scoring.playpen_rewards:table_5")
+    reward: RewardConfig = RewardConfig(measure="table_5")
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
     adapter: AdapterConfig = AdapterConfig()
     evaluation: MatchesConfig = MatchesConfig(games=20)

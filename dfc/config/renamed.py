@@ -6,7 +6,7 @@ from typing import Any
 
 from dfc.config import fields
 from dfc.config.dialogues import DialogueChoiceConfig
-from dfc.config.grpo import RlRunConfig
+from dfc.config.grpo import RewardConfig, RlRunConfig
 from dfc.config.playpen import TeacherGrpoConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.config.tasks import BuildDataConfig
@@ -27,6 +27,12 @@ RENAMED: Mapping[type, Mapping[str, str]] = {
     DialogueChoiceConfig: {"groups": "game_groups"},
 }
 """Class of a configuration or of a section -> name of before -> the one of today."""
+_VALUES: Mapping[type, Mapping[tuple[str, Any], Mapping[str, Any]]] = {
+    RewardConfig: {
+        ("function", "dfc.training.playpen_rewards:table_5"): {"function": "", "measure": "table_5"},
+    }
+}
+"""Class of a section -> (name, value of before) -> the values of today."""
 
 
 def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
@@ -45,6 +51,9 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
         if isinstance(value, Mapping) and isinstance(inner, type) and dataclasses.is_dataclass(inner):
             value = with_new_names(value, inner)  # noqa: PLW2901 - the same section by its names of today
         renamed[today] = value
+    for (name, before), values in _VALUES.get(kind, {}).items():
+        if renamed.get(name) == before:
+            renamed |= values
     return renamed
 
 

@@ -1,4 +1,6 @@
-"""The reward of an episode: by Table 1 of Divide-Fuse-Conquer (arXiv 2505.16401), or by functions of one's own.
+"""The reward of an episode: Table 1 of Divide-Fuse-Conquer, Table 5 of Playpen, quality, or functions of one's own.
+
+Sources: arXiv 2505.16401 (Table 1), arXiv 2504.08590 (Table 5 and appendix D.4).
 
 A number for the whole episode, or one for each of the policy's turns. A turn is a reply of the policy's seat, a random
 one played in its place included, and, where a reply filled the policy's context, this one, which no record has.
@@ -17,6 +19,8 @@ from dfc.errors import ExitError, TrainingError
 from dfc.games import functions
 
 _SHOWN = 80  # characters of a value in an error
+_MOST_ROUNDS = 3  # of taboo in which Table 5 pays a guess
+_ALL_OR_NOTHING = frozenset({"clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic", "clem_referencegame"})
 Reward = float | list[float]
 """A reward of a whole episode, or of every turn of it."""
 
@@ -24,8 +28,11 @@ Reward = float | list[float]
 def reward(episode: Episode, config: RewardConfig) -> float:
     """Returns an episode's reward: Table 1 or quality, or an overrun's price, less what retried replies cost.
 
-    A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price.
+    A reply that forfeits, illegal or malformed, is answered with none: the format reward is its price. `table_5` has no
+    prices: there a game that a reply ended has the reward 0.
     """
+    if config.measure == "table_5":
+        return table_5(episode)
     invalid = episode.outcome == "invalid" and not episode.broken_off
     form = rewards.format_reward(not invalid, invalid=config.invalid) if config.format else 0.0
     outcome = rewards.outcome_reward("loss" if episode.ran_out else episode.outcome)
@@ -38,6 +45,40 @@ def reward(episode: Episode, config: RewardConfig) -> float:
     if episode.overran:
         value = config.overrun
     return value - config.illegal_try * forgiven
+
+
+def table_5(episode: Episode) -> float:
+    """Returns the reward of an episode of a dialogue game, from 0 to 1.
+
+    ::
+
+        taboo                                 1 / n for the right guess in round n <= 3, else 0
+        wordle, with clue, with critic        1 for the right word, else 0
+        reference game                        1 for the right grid, else 0
+        image game                            F1 of the drawn grid and the target
+        private and shared                    share of slots that were filled; what was asked aside does not count
+        any other game                        its quality / 100
+
+    A game that was broken off, by whoever, and one whose context was full has the reward 0.
+
+    Args:
+      episode: of any game.
+
+    Source: Playpen (arXiv 2504.08590), Table 5. Departures: of games that the table does not name the quality is paid;
+    the table gives no reward to a game that the teacher broke off, since that is played again
+    (`dfc.training.teacher_errors`).
+    """
+    if episode.failed or episode.abort_reason is not None or episode.outcome not in ("win", "draw", "loss"):
+        return 0.0
+    won = episode.outcome == "win"
+    if episode.game == "clem_taboo":
+        rounds = episode.measures["rounds"]
+        return 1 / rounds if won and rounds <= _MOST_ROUNDS else 0.0
+    if episode.game in _ALL_OR_NOTHING:
+        return float(won)
+    if episode.game == "clem_privateshared":
+        return float(episode.measures["slot_accuracy"])
+    return (episode.quality or 0.0) / 100
 
 
 def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Reward]:
