@@ -257,7 +257,8 @@ def _kill(command: list[str], metrics: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    # Without a git folder: every trajectory says from which commit it is.
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "GIT_DIR": os.devnull}
 
 
 def _digest(data: bytes) -> str:
