@@ -119,7 +119,7 @@ def first_gradients():
 
     Adam's first moments are a tenth of them, after the clip; its step itself is none of their size.
     """
-    found, save = {}, self_play_run.Play.save
+    found, save = {}, self_play_run.SelfPlayRun.save
 
     def noting(play, state):
         save(play, state)
@@ -128,7 +128,7 @@ def first_gradients():
             found.update({name: multihost.to_host(x) for name, x in places if ".mu" in name})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(self_play_run.Play, "save", noting)
+        patch.setattr(self_play_run.SelfPlayRun, "save", noting)
         yield found
 
 

@@ -175,7 +175,7 @@ def test_a_run_that_an_alarm_ended_stays_ended_when_its_policy_was_not_yet_writt
     config = dataclasses.replace(BASE, watch=dataclasses.replace(BASE.watch, stop=True))
     with monkeypatch.context() as patch:
         patch.setattr(Watch, "take", lambda *_: [Alarm("live", "too easy", "all are right")])
-        patch.setattr(self_play_run.Play, "save_policy", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        patch.setattr(self_play_run.SelfPlayRun, "save_policy", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             run(config, tmp_path / "run")
     path = run(config, tmp_path / "run")
@@ -235,7 +235,7 @@ def test_prompts_that_leave_no_room_are_named(tmp_path):
 def test_a_prompt_is_read_once_for_all_its_replies(tmp_path):
     """Three queries, 8 answers each, and a judgement of each answer, in four slots: counted by the engine."""
     with RunFolder.open(tmp_path / "run", BASE, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        play = self_play_run.Play.open(BASE, folder, Stop(), {}, None)
+        play = self_play_run.SelfPlayRun.open(BASE, folder, Stop(), {}, None)
     roles, rng = play.roles, np.random.default_rng(0)
     roles.seat(PolicyWeights(play.initial_params), PolicyWeights(play.initial_params))
 

@@ -38,11 +38,11 @@ from dfc.stages import evaluate_answers
 from dfc.methods.language_self_play import recipe as language_self_play
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.methods.language_self_play.self_play_run import Play
+from dfc.methods.language_self_play.self_play_run import SelfPlayRun
 from self_play_runs import first_gradients
 from test_self_play_two_processes import CONFIG, comparing
 
-save = Play.save
+save = SelfPlayRun.save
 
 
 def digest(params):
@@ -70,7 +70,7 @@ def run(recipe, config, name):
         recipe.run(config, folder, Stop())
 
 
-Play.save = copying
+SelfPlayRun.save = copying
 config = dataclasses.replace(CONFIG, mesh=MeshConfig(2, 2, 1))
 with first_gradients() as found:
     run(language_self_play, config, "two")
