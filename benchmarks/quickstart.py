@@ -60,7 +60,7 @@ from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 from dfc.samples import TokenBatch
 from dfc.scoring.episode_rewards import reward
-from dfc.training import rl
+from dfc.training import game_plan, rl
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer
 
@@ -177,8 +177,8 @@ class Method:
         """Runs one iteration."""
         config = self.config
         before, begun = self.totals(), time.perf_counter()
-        seeds = rl.allocate(tuple(config.games), self.rates, config)
-        specs = rl.rollout_specs(seeds, config, "benchmark", iteration)
+        seeds = game_plan.allocate(tuple(config.games), self.rates, config)
+        specs = game_plan.rollout_specs(seeds, config, "benchmark", iteration)
         episodes, play = timed(lambda: self.workers.play(specs, PolicyWeights(self.params), config.opponent))
         values = [reward(episode, config.reward) for episode in episodes]
         shares = rl.sequences(episodes, values, config, derive_seed("benchmark", config.seed, iteration))

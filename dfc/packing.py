@@ -123,16 +123,53 @@ def packed(
     Raises:
       ValueError: a segment is longer than a row; its length and the fix are named.
     """
-    kept = [one for one in segments if one.mask.any()]
-    lengths = [len(one.token_ids) for one in kept]
+    _, _, found = _laid_out(segments, row_length, micro_batch_rows, halves)
+    if not found:
+        return [empty_batch(halves.counts(micro_batch_rows, row_length, micro_batch_rows)[-1], row_length)]
+    return found
+
+
+def scored(
+    segments: Sequence[Segment],
+    score: Callable[[list[TokenBatch]], Sequence[np.ndarray]],
+    row_length: int,
+    micro_batch_rows: int,
+    halves: Halves = Halves(),
+) -> list[np.ndarray]:
+    """Returns what a function gives for the action tokens of each segment, float32 [n], 0 at the other tokens.
+
+    Args:
+      segments: as for `packed`.
+      score: of the micro-batches of `packed`, an array [B, T] of each, such as log-probabilities (`Trainer.logprobs`).
+      row_length: as for `packed`.
+      micro_batch_rows: as for `packed`.
+      halves: as for `packed`.
+    """
+    kept, layouts, batches = _laid_out(segments, row_length, micro_batch_rows, halves)
+    values: dict[int, np.ndarray] = {}
+    for layout, found in zip(layouts, score(batches) if batches else [], strict=True):
+        taken = taken_out(layout, np.asarray(found, np.float32), lambda unit: [segments[kept[unit]]])
+        values |= {kept[unit]: own for unit, (own,) in taken.items()}
+    every = []
+    for number, one in enumerate(segments):
+        every.append(np.zeros(len(one.token_ids), np.float32))
+        if number in values:
+            every[-1][one.mask] = values[number]
+    return every
+
+
+def _laid_out(
+    segments: Sequence[Segment], row_length: int, micro_batch_rows: int, halves: Halves
+) -> tuple[list[int], list["Layout"], list[TokenBatch]]:
+    """Returns the numbers of the segments that are trained on, where each of these lies, and the micro-batches."""
+    kept = [number for number, one in enumerate(segments) if one.mask.any()]
+    lengths = [len(segments[number].token_ids) for number in kept]
     _check_lengths(lengths, row_length)
     shortest = min(shape for shape in row_lengths(row_length) if shape >= max(lengths, default=0))
     layouts = lay_out(lengths, row_length, micro_batch_rows, halves, shapes=(shortest,))
-    found = [fill(layout, lambda unit: [kept[unit]]) for layout in layouts]
-    if not found:
-        return [empty_batch(halves.counts(micro_batch_rows, row_length, micro_batch_rows)[-1], row_length)]
+    found = [fill(layout, lambda unit: [segments[kept[unit]]]) for layout in layouts]
     most = max((0 if one.choices is None else one.choices.shape[2] for one in found), default=0)
-    return [_with_choices(one, most) if most else one for one in found]  # so that programs see few shapes
+    return kept, layouts, [_with_choices(one, most) if most else one for one in found]  # programs see few shapes
 
 
 def _check_lengths(lengths: Sequence[int], row_length: int) -> None:

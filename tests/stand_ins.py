@@ -336,7 +336,7 @@ _MADE = {
     "dfc.rollout.workers.ThreadPoolExecutor": Inline,
     "dfc.training.trainer.ThreadPoolExecutor": Inline,
     "dfc.training.online_trainer.Trainer": ScriptedTrainer,
-    "dfc.training.rl_run.Checkpointer": ScriptedCheckpointer,
+    "dfc.training.games_run.Checkpointer": ScriptedCheckpointer,
     "dfc.methods.language_self_play.self_play_run.Checkpointer": ScriptedCheckpointer,
     "dfc.stages.offline.Trainer": ScriptedTrainer,
     "dfc.stages.offline.Checkpointer": ScriptedCheckpointer,

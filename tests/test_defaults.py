@@ -22,7 +22,7 @@ from dfc.config import (
 )
 from dfc.launch import command_line
 from dfc.methods.divide_fuse_conquer import Group, games_between, plan, turns
-from dfc.training import rl
+from dfc.training import game_plan, rl
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
 TASKS = {"wordle": {}, "bandit": {}}
@@ -74,13 +74,15 @@ def test_a_section_of_a_technique_that_is_written_out_turns_it_on():
 
 def test_plain_grpo_trains_on_every_action_and_episode_of_as_many_seeds_a_game():
     config = Grpo(games=GAMES, groups_per_game=4, group_size=4, grpo=GrpoConfig(updates_per_iteration=1))
-    seeds, specs = rl.planned(list(GAMES), {"TicTacToe-v0": 1.0, "GuessTheNumber-v0": 0.0}, config, "all games", 0)
+    seeds, specs = game_plan.planned(
+        list(GAMES), {"TicTacToe-v0": 1.0, "GuessTheNumber-v0": 0.0}, config, "all games", 0
+    )
     assert seeds == dict.fromkeys(GAMES, 4)
     assert not any(spec.random_action_rate for spec in specs)
     played, values = groups_of([1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0])
     (trained,) = rl.sequences(played, values, config, 0)
     assert len(trained) == len(played)
-    assert rl.games_played(config, 2)[1] == 0
+    assert game_plan.games_played(config, 2)[1] == 0
     assert rl.accepted(0.0, 0.9, 1.0, config)
 
 
@@ -111,10 +113,10 @@ def shipped_names():
 
 def test_training_on_two_games_plays_few_enough_of_them():
     config = Grpo(name="x", games=GAMES)
-    assert sum(rl.games_played(config, config.iterations * len(GAMES))) < MOST
+    assert sum(game_plan.games_played(config, config.iterations * len(GAMES))) < MOST
     method = DivideFuseConquer(name="x", games=GAMES)
     stages = plan([Group(f"g{n}", (game,)) for n, game in enumerate(GAMES)], list(GAMES), method)
-    played = sum(rl.games_played(method, turns(stages, method))) + games_between(stages, method)
+    played = sum(game_plan.games_played(method, turns(stages, method))) + games_between(stages, method)
     assert len(stages) == 3
     assert played + 4 * method.evaluation.games + len(GAMES) * method.grouping.trials < MOST
 

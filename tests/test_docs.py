@@ -13,7 +13,7 @@ from dfc.launch import __main__ as launch
 from dfc.launch import command_line
 from dfc.launch.key_names import all_keys
 from dfc.launch.overrides import override
-from dfc.training import rl
+from dfc.training import game_plan
 
 API = ROOT / "docs" / "api.md"
 FOLDERS = ("benchmarks", "configs", "dfc", "docs", "games", "launch", "models", "tests")
@@ -58,7 +58,7 @@ DOCUMENTED = (
         f"dfc.methods.language_self_play.{name}"
         for name in ("charts", "page", "records", "rewards", "sampling", "self_play_run", "update")
     ),
-    *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "rows_checkpoints")),
+    *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "rows_run")),
     *(
         f"dfc.tools.small_models.{name}"
         for name in (
@@ -264,7 +264,7 @@ def test_the_configuration_of_ones_own_is_small_and_runs(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(code)
     config = command_line.load(str(tmp_path / "mine.py"))
     assert validation.problems(config) == []
-    assert sum(rl.games_played(config, config.iterations * len(config.games))) < 10_000
+    assert sum(game_plan.games_played(config, config.iterations * len(config.games))) < 10_000
     monkeypatch.chdir(tmp_path)
     small = {"rollout.slots": 4, "rollout.workers": 1, "evaluation.games": 2, "batch.micro_batch_rows": 8}
     small |= dict.fromkeys(("iterations", "group_size", "acceptance.games"), 2)

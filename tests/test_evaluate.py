@@ -21,7 +21,7 @@ from dfc.players.remote import PlayerError
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
 from dfc.stages import evaluate
-from dfc.training import rl
+from dfc.training import game_plan
 
 
 class NeverStop:
@@ -94,7 +94,7 @@ def test_no_deal_is_one_of_a_training_run_whatever_its_seed():
         for iteration in range(3):
             seeds = dict.fromkeys(GAMES, 20)
             training = dataclasses.replace(method, seed=seed)
-            for episode_spec in rl.rollout_specs(seeds, training, "divide g1", iteration):
+            for episode_spec in game_plan.rollout_specs(seeds, training, "divide g1", iteration):
                 trained |= {episode_spec.game_seed, episode_spec.seed}
     assert len(fresh) == 4 * 2 * 50 + 4 * (50 * 2 + 50)  # a deal and its draws: of each id, and of each seat
     assert len(trained) > 2000

@@ -11,8 +11,8 @@ from dfc import validation
 from dfc.config import AcceptanceConfig, DivideFuseConquer, Grpo
 from dfc.games import registry
 from dfc.games.instances import numbers_of_instances
-from dfc.training import rl
-from dfc.training.instances import instances_of, of_iteration
+from dfc.training import game_plan, rl
+from dfc.training.game_plan import epoch_specs, instances_of
 
 TRAINING = (
     *("clem_taboo", "clem_wordle", "clem_wordle_withclue", "clem_wordle_withcritic", "clem_imagegame"),
@@ -31,7 +31,7 @@ PAPER = Grpo(
 
 def played(config, iteration, stage="all games"):
     """The instances of an iteration by group, as (game, task)."""
-    seeds, specs = of_iteration(tuple(config.games), config, stage, iteration)
+    seeds, specs = epoch_specs(tuple(config.games), config, stage, iteration)
     groups = collections.defaultdict(set)
     for spec in specs:
         made = registry.make(spec.game, **spec.options)
@@ -82,10 +82,10 @@ def test_every_instance_comes_once_an_epoch_whatever_the_size(size, tasks):
 
 
 def test_an_iteration_depends_on_seed_stage_and_number_alone():
-    plan = [of_iteration(TRAINING, PAPER, "all games", n) for n in range(4)]
-    assert [of_iteration(TRAINING, PAPER, "all games", n) for n in (3, 2, 1, 0)] == plan[::-1]
-    assert of_iteration(TRAINING, dataclasses.replace(PAPER, seed=4), "all games", 0) != plan[0]
-    assert of_iteration(TRAINING, PAPER, "other", 0) != plan[0]
+    plan = [epoch_specs(TRAINING, PAPER, "all games", n) for n in range(4)]
+    assert [epoch_specs(TRAINING, PAPER, "all games", n) for n in (3, 2, 1, 0)] == plan[::-1]
+    assert epoch_specs(TRAINING, dataclasses.replace(PAPER, seed=4), "all games", 0) != plan[0]
+    assert epoch_specs(TRAINING, PAPER, "other", 0) != plan[0]
     seeds = [spec.seed for _, specs in plan for spec in specs]
     assert len(set(seeds)) == len(seeds)
 
@@ -94,7 +94,7 @@ def test_seats_are_those_of_roles_or_change_from_epoch_to_epoch():
     config = dataclasses.replace(PAPER, games={"clem_taboo": {}, "clem_imagegame": {}}, tasks=4, group_size=2)
     seats = collections.defaultdict(list)
     for epoch in range(2):
-        _, specs = of_iteration(tuple(config.games), config, "s", epoch)
+        _, specs = epoch_specs(tuple(config.games), config, "s", epoch)
         assert len(specs) == 2 * 4 * 2
         for spec in specs[::2]:
             made = registry.make(spec.game)
@@ -106,16 +106,16 @@ def test_seats_are_those_of_roles_or_change_from_epoch_to_epoch():
 def test_trials_of_a_task_follow_each_other():
     config = dataclasses.replace(PAPER, games={"bandit": {}}, tasks=2, group_size=2, groups_per_iteration=2)
     size = registry.make("bandit").splits["train"]
-    deals = [sorted({spec.game_seed for spec in of_iteration(("bandit",), config, "s", n)[1]}) for n in range(3)]
+    deals = [sorted({spec.game_seed for spec in epoch_specs(("bandit",), config, "s", n)[1]}) for n in range(3)]
     assert deals == [[trial * size, trial * size + 1] for trial in range(3)]
 
 
 def test_without_a_size_an_iteration_has_groups_per_game_of_every_game_on_average():
     config = dataclasses.replace(PAPER, groups_per_iteration=0, groups_per_game=2)
-    assert len(of_iteration(TRAINING, config, "s", 0)[1]) == 2 * 7 * 8
+    assert len(epoch_specs(TRAINING, config, "s", 0)[1]) == 2 * 7 * 8
     judged = dataclasses.replace(config, acceptance=AcceptanceConfig(rule="previous"))
-    assert rl.games_played(judged, 10 * 7) == (10 * 2 * 7 * 8, 10 * 7 * 20)
-    assert rl.games_played(PAPER, 215 * 7) == (215 * 16 * 8, 0)
+    assert game_plan.games_played(judged, 10 * 7) == (10 * 2 * 7 * 8, 10 * 7 * 20)
+    assert game_plan.games_played(PAPER, 215 * 7) == (215 * 16 * 8, 0)
 
 
 def test_priorities_that_nothing_is_shared_out_by_are_noticed():
@@ -140,9 +140,9 @@ def test_games_that_would_judge_updates_are_noticed_where_none_is_judged():
 def test_random_deals_stay_what_they_were():
     config = dataclasses.replace(PAPER, deals="random", groups_per_iteration=0)
     rates = dict.fromkeys(TRAINING, 0.5)
-    seeds = rl.allocate(TRAINING, rates, config)
-    assert rl.planned(TRAINING, rates, config, "s", 2) == (seeds, rl.rollout_specs(seeds, config, "s", 2))
-    assert rl.planned(TRAINING, rates, PAPER, "s", 2) == of_iteration(TRAINING, PAPER, "s", 2)
+    seeds = game_plan.allocate(TRAINING, rates, config)
+    assert game_plan.planned(TRAINING, rates, config, "s", 2) == (seeds, game_plan.rollout_specs(seeds, config, "s", 2))
+    assert game_plan.planned(TRAINING, rates, PAPER, "s", 2) == epoch_specs(TRAINING, PAPER, "s", 2)
 
 
 def test_games_that_do_not_occur_are_in_no_metric_and_keep_their_win_rate():
@@ -170,7 +170,7 @@ def test_settings_that_contradict_epochs_are_refused(changes, sentence):
 
 def test_a_stage_of_several_goes_through_its_own_games():
     config = DivideFuseConquer(games=PAPER.games, deals="epochs", groups_per_iteration=16, tasks=8)
-    plans = [of_iteration(("clem_wordle",), config, "divide g1", n)[1] for n in range(2)]
+    plans = [epoch_specs(("clem_wordle",), config, "divide g1", n)[1] for n in range(2)]
     groups = [{spec.game_seed for spec in plan} for plan in plans]
     assert groups[0] == set(range(8))
     assert groups[1] == set(range(60, 68))  # the second trial of each

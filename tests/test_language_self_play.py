@@ -237,7 +237,7 @@ def test_a_prompt_is_read_once_for_all_its_replies(tmp_path):
     with RunFolder.open(tmp_path / "run", BASE, command="test") as folder, jax.numpy_dtype_promotion("standard"):
         play = self_play_run.SelfPlayRun.open(BASE, folder, Stop(), {}, None)
     roles, rng = play.roles, np.random.default_rng(0)
-    roles.seat(PolicyWeights(play.initial_params), PolicyWeights(play.initial_params))
+    roles.seat(PolicyWeights(play.weights), PolicyWeights(play.weights))
 
     def text(length):
         return rng.integers(5, 90, length).tolist()
@@ -257,7 +257,7 @@ def test_a_prompt_is_read_once_for_all_its_replies(tmp_path):
     assert distinct > 500
     assert found["prompt_tokens/distinct"] == distinct
     assert distinct <= found["prompt_tokens/prefilled"] <= 1.1 * distinct
-    roles.seat(PolicyWeights(play.initial_params), None)
+    roles.seat(PolicyWeights(play.weights), None)
     assert set(roles.prompt_tokens().values()) == {0.0}
-    roles.leave(play.initial_params)
+    roles.leave(play.weights)
     assert roles.engine._cache is None  # it would lie beside the update

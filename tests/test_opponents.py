@@ -11,8 +11,8 @@ from dfc.errors import RunFolderError
 from dfc.models import huggingface
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.training import opponents, rl
-from dfc.training.rl_run import State, TrainingRun
+from dfc.training import game_plan, rl
+from dfc.training.games_run import GamesRun, State
 
 
 class Met:
@@ -43,7 +43,7 @@ def run_with(opponent="pool", **pool):
     [("hardest", [0.25, 1.0, 0.04]), ("even", [0.25, 0.0, 0.16]), ("uniform", [1.0, 1.0, 1.0])],
 )
 def test_opponents_are_drawn_by_how_the_policy_fared(choice, weights):
-    found = opponents.choice_probabilities([0.5, 0.0, 0.8], OpponentPoolConfig(choice=choice))
+    found = game_plan.choice_probabilities([0.5, 0.0, 0.8], OpponentPoolConfig(choice=choice))
     expected = np.asarray(weights) + 0.01
     np.testing.assert_allclose(found, expected / expected.sum())
 
@@ -51,8 +51,8 @@ def test_opponents_are_drawn_by_how_the_policy_fared(choice, weights):
 def test_draws_follow_the_probabilities_and_only_the_seed():
     run = run_with()
     state = State(pool={"iteration 1": 1.0, "iteration 2": 2.0}, met={"initial": 1.0, "iteration 1": 0.0})
-    sampled = [opponents.choose(run, state, seed) for seed in range(4000)]
-    assert sampled == [opponents.choose(run, state, seed) for seed in range(4000)]
+    sampled = [game_plan.choose_opponent(run, state, seed) for seed in range(4000)]
+    assert sampled == [game_plan.choose_opponent(run, state, seed) for seed in range(4000)]
     weights = np.asarray([0.0, 1.0, 0.25]) + 0.01
     for name, share in zip(("initial", "iteration 1", "iteration 2"), weights / weights.sum(), strict=True):
         count = sum(who == f"pool {name}" for _, who in sampled)
@@ -66,40 +66,40 @@ def test_draws_follow_the_probabilities_and_only_the_seed():
 
 def test_without_a_pool_the_setting_is_the_opponent():
     for name in ("initial", "itself", "random_legal"):
-        assert opponents.choose(run_with(name), State(), 0) == (name, name)
+        assert game_plan.choose_opponent(run_with(name), State(), 0) == (name, name)
 
 
 def test_the_policy_joins_every_few_iterations_and_the_oldest_leaves():
     run, state = run_with(size=2, every=3), State()
     for iteration in range(12):
         state.iteration, state.best = iteration, float(iteration)
-        opponents.remember(run, state, "pool initial", [])
+        game_plan.remember_opponent(run, state, "pool initial", [])
     assert state.pool == {"iteration 9": 8.0, "iteration 12": 11.0}
 
 
 def test_the_result_of_the_last_meeting_is_remembered_and_one_seat_games_say_nothing():
     run, state = run_with(every=100), State(pool={"iteration 1": 1.0})
     games = [Met("win", "pool iteration 1")] * 3 + [Met("loss", "pool iteration 1"), Met("win", "none")]
-    opponents.remember(run, state, "pool iteration 1", games)
+    game_plan.remember_opponent(run, state, "pool iteration 1", games)
     assert state.met == {"iteration 1": 0.75}
-    opponents.remember(run, state, "pool initial", [Met("win", "none")])
+    game_plan.remember_opponent(run, state, "pool initial", [Met("win", "none")])
     assert state.met == {"iteration 1": 0.75}
 
 
 def test_a_meeting_that_no_rule_decided_leaves_the_next_choice_as_it_was():
     run, state = run_with(every=100), State(pool={"iteration 1": 1.0}, met={"iteration 1": 0.75})
-    opponents.remember(run, state, "pool iteration 1", [Met("truncated", "pool iteration 1")] * 3)
+    game_plan.remember_opponent(run, state, "pool iteration 1", [Met("truncated", "pool iteration 1")] * 3)
     assert state.met == {"iteration 1": 0.75}
     other = Met("truncated", "pool iteration 1")
     other.game = "Nim-v0"
-    opponents.remember(run, state, "pool iteration 1", [Met("loss", "pool iteration 1"), other])
+    game_plan.remember_opponent(run, state, "pool iteration 1", [Met("loss", "pool iteration 1"), other])
     assert state.met == {"iteration 1": 0.0}
 
 
 def test_who_has_left_the_pool_is_forgotten():
     run, state = run_with(size=1, every=1), State(pool={"iteration 1": 1.0}, met={"iteration 1": 0.2, "initial": 0.9})
     state.iteration, state.best = 1, 2.0
-    opponents.remember(run, state, "pool initial", [])
+    game_plan.remember_opponent(run, state, "pool initial", [])
     assert (state.pool, state.met) == ({"iteration 2": 2.0}, {"initial": 0.9})
 
 
@@ -110,7 +110,7 @@ def test_a_run_goes_on_against_the_opponent_it_began_with(tmp_path):
 
     def opened():
         with RunFolder.open(tmp_path / "run", config, command="") as folder, Stop() as stop:
-            TrainingRun.open(config, folder, stop, rl.grpo(config).loss, reads_reference=False).close()
+            GamesRun.open(config, folder, stop, rl.grpo(config).loss, reads_reference=False).close()
 
     opened()
     opened()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 from pathlib import Path
 
 import jax
@@ -84,7 +85,8 @@ def test_only_the_best_of_a_group_are_imitated():
     played = [Played(number) for number in range(12)]
     played[0].counted = False
     values = [9.0, 1.0, 0.0, -1.0, *[0.5] * 4, 0.0, 0.0, 0.0, 1.0]
-    shares = best_games(played, values, config, 0)
+    now = types.SimpleNamespace(config=config, seed=lambda _: 0)
+    shares = best_games(now, played, values)
     assert sorted(int(one.token_ids[0]) for share in shares for one in share) == [1, 11]
 
 

@@ -12,8 +12,8 @@ from dfc.config import AcceptanceConfig, GrpoConfig, MixedPriorityConfig, Reward
 from dfc.errors import TrainingError
 from dfc.packing import Halves
 from dfc.scoring.episode_rewards import reward
-from dfc.training import rl
-from dfc.training.rl_run import State
+from dfc.training import game_plan, rl
+from dfc.training.games_run import State
 from dfc.training.trainer import Update
 
 # ---- rewards ----------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_each_part_of_the_reward_can_be_changed():
 
 def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
     rates = {"TicTacToe-v0": 0.5, "GuessTheNumber-v0": 1.0, "Nim-v0": 0.0}
-    seeds = rl.allocate(list(GAMES), rates, CONFIG)
+    seeds = game_plan.allocate(list(GAMES), rates, CONFIG)
     assert list(seeds) == list(GAMES)
     # One each, and 15 shared as 0.3 : 0.02 : 0.2, which is 8.65 : 0.58 : 5.77.
     assert seeds == {"TicTacToe-v0": 1 + 9, "GuessTheNumber-v0": 1 + 0, "Nim-v0": 1 + 6}
@@ -78,21 +78,21 @@ def test_seeds_sum_to_the_budget_and_favour_what_can_be_learned():
 def test_the_budget_is_spent_exactly_and_no_game_is_forgotten(rates):
     for per_game in (1, 2, 7):
         config = dataclasses.replace(CONFIG, groups_per_game=per_game)
-        seeds = rl.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
+        seeds = game_plan.allocate(list(GAMES), dict(zip(GAMES, rates, strict=True)), config)
         assert sum(seeds.values()) == 3 * per_game
         assert min(seeds.values()) >= 1
 
 
 def test_without_priorities_every_game_gets_the_same():
     config = dataclasses.replace(CONFIG, mixed_priority=MixedPriorityConfig(enabled=False))
-    assert rl.allocate(list(GAMES), {}, config) == dict.fromkeys(GAMES, 6)
+    assert game_plan.allocate(list(GAMES), {}, config) == dict.fromkeys(GAMES, 6)
 
 
 SEEDS = {"TicTacToe-v0": 3, "GuessTheNumber-v0": 2, "Nim-v0": 4}
 
 
 def specs(config=CONFIG, seed=0, stage="divide g1", iteration=0):
-    return rl.rollout_specs(SEEDS, dataclasses.replace(config, seed=seed), stage, iteration)
+    return game_plan.rollout_specs(SEEDS, dataclasses.replace(config, seed=seed), stage, iteration)
 
 
 def by_group(found):
@@ -188,6 +188,7 @@ def donated(initial_params, state, updates=1, rule="always"):
         config=method,
         trainer=trainer,
         reference_params=None,
+        reads_reference=False,
         lora=None,
         initial_params=initial_params,
         bounds=None,
@@ -195,7 +196,7 @@ def donated(initial_params, state, updates=1, rule="always"):
     )
     played, values = groups_of([1.0, -1.0], [1.0, -1.0])
     shares = rl.sequences(played, values, method, 0)
-    rl.update(run, shares, state.best, state.optimizer, reads_reference=False, donate=rl.donates(run, state))
+    rl.update(run, shares, state.best, state.optimizer, donate=rl.donates(run, state))
     assert asked[0][0] is state.best
     return [donate for _, donate in asked]
 

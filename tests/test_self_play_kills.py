@@ -9,8 +9,9 @@ import pytest
 from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
 
 from dfc.errors import Interrupted
-from dfc.methods.language_self_play import recipe, self_play_run, self_reward
+from dfc.methods.language_self_play import recipe, self_reward
 from dfc.methods.language_self_play import update as learning
+from dfc.training import export
 
 __all__ = ["one_device"]
 
@@ -76,7 +77,7 @@ KILLS = {
     "with records written and no step taken": (learning, "step", 2, False),
     "behind the step": (learning, "step", 2, True),
     "behind the metrics": (recipe, "iteration_record", 3, True),
-    "with the policy not yet written": (self_play_run.export, "save_policy", 1, False),
+    "with the policy not yet written": (export, "save_policy", 1, False),
 }
 
 

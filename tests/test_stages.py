@@ -24,8 +24,8 @@ from dfc.methods.divide_fuse_conquer import (
     turns,
 )
 from dfc.rollout.workers import RolloutWorkers
-from dfc.training import rl
-from dfc.training.rl_run import State
+from dfc.training import game_plan
+from dfc.training.games_run import State
 
 PAPER = DivideFuseConquer()
 GROUPS = [Group(f"g{k}", (f"game{k}",), "fixed", winnable=True) for k in (1, 2, 3)]
@@ -124,9 +124,9 @@ def test_the_games_of_a_run_are_counted_before_it_begins():
     stages = plan(GROUPS, GAMES, settings)
     iterations_of_games = 3 * 3 + 5 * (2 + 3)
     assert turns(stages, settings) == iterations_of_games
-    assert rl.games_played(settings, iterations_of_games) == (iterations_of_games * 8, iterations_of_games * 6)
+    assert game_plan.games_played(settings, iterations_of_games) == (iterations_of_games * 8, iterations_of_games * 6)
     always = dataclasses.replace(settings, acceptance=AcceptanceConfig(rule="always"))
-    assert rl.games_played(always, iterations_of_games) == (iterations_of_games * 8, 0)
+    assert game_plan.games_played(always, iterations_of_games) == (iterations_of_games * 8, 0)
     # Three stages of groups and two after a fuse; each ends with matches in all games, a fuse has its own before it.
     assert games_between(stages, settings) == (3 + 2 + 2) * 3 * 4
     single = dataclasses.replace(settings, method="naive_single")

@@ -25,7 +25,7 @@ from dfc.rollout.sequential_match import play_episode
 from dfc.rows.perspectives import perspective
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.episode_rewards import rewards_of
-from dfc.training import opponents, rl
+from dfc.training import game_plan, rl
 from dfc.training.teacher_errors import error_of, settle
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"
@@ -354,7 +354,7 @@ def recorded(path, **changes):
     config = dataclasses.replace(config, **changes)
     tape = Tape()
     folder = TapeFolder(tape, path, config)
-    choose = mock.patch.object(opponents, "choose", return_value=(Spoils(), "spoils"))
+    choose = mock.patch.object(game_plan, "choose_opponent", return_value=(Spoils(), "spoils"))
     seat = mock.patch("dfc.rollout.workers.RolloutWorkers.seat", return_value={})
     with stand_ins(tape), choose, seat, contextlib.redirect_stdout(io.StringIO()):
         grpo.run(config, folder, Stop())

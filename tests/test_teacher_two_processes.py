@@ -54,7 +54,7 @@ from dfc.launch.__main__ import main
 from dfc.models import huggingface
 from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.run_folder import RunFolder, json_line
-from dfc.training import opponents, teacher_errors
+from dfc.training import game_plan, teacher_errors
 
 notes, end, *arguments = sys.argv[1:]
 played = hashlib.sha256()
@@ -97,7 +97,7 @@ def stopping(self, attempt, play):
 
 
 RunFolder.append, huggingface.save, teacher_errors._Settling.play_again = noting_append, noting_save, stopping
-opponents.choose = lambda *_: (Spoils(), "spoils")
+game_plan.choose_opponent = lambda *_: (Spoils(), "spoils")
 RolloutWorkers.seat = lambda *_: {}
 sys.exit(main(arguments))
 """

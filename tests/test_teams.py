@@ -26,7 +26,7 @@ from dfc.report.data_tables import _labels
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
 from dfc.scoring.episode_rewards import reward, turns
-from dfc.training import rl
+from dfc.training import game_plan
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Partners"
 ROLLOUT_OF_TEAMS = dataclasses.replace(ROLLOUT, max_length=256)
@@ -399,9 +399,9 @@ def test_roles_and_quality_of_a_dialogue_game_are_taken():
         games={"clem_taboo": {}}, learner_roles={"clem_taboo": "guesser"}, reward=RewardConfig(measure="quality")
     )
     assert validation.problems(config) == []
-    specs = rl.rollout_specs({"clem_taboo": 3}, config, "stage", 1)
+    specs = game_plan.rollout_specs({"clem_taboo": 3}, config, "stage", 1)
     assert {spec.seat for spec in specs} == {1}
-    plain = rl.rollout_specs({"clem_taboo": 3}, dataclasses.replace(config, learner_roles={}), "stage", 1)
+    plain = game_plan.rollout_specs({"clem_taboo": 3}, dataclasses.replace(config, learner_roles={}), "stage", 1)
     assert {spec.seat for spec in plain} == {0, 1}
 
 

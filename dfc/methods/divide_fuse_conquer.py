@@ -21,6 +21,7 @@ How it departs from the paper, beside what `dfc.training.rl` lists:
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -41,8 +42,9 @@ from dfc.rollout.workers import PolicyWeights
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
-from dfc.training import measurements, rl
-from dfc.training.rl_run import State, TrainingRun
+from dfc.training import game_plan, measurements, rl
+from dfc.training.games_run import GamesRun, State
+from dfc.training.method import Method, Shares
 from dfc.training.trainer import LossFunction
 
 Kind = Literal["divide", "conquer", "single", "imitate"]
@@ -89,10 +91,8 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder)
         return
-    how = learning(config)
-    with contextlib.closing(
-        TrainingRun.open(config, folder, stop, how.loss, reads_reference=how.reads_reference)
-    ) as run_:
+    method = method_of(config)
+    with contextlib.closing(method.open(config, folder, stop)) as run_:
         state = run_.restore()
         if state is None:
             state = run_.begin()
@@ -114,7 +114,7 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
                     _begin(run_, config, stage, state)
                 # The end of a stage is saved after its matches; before them too where these can be stopped.
                 own, count = stage.kind == "single", iterations(stage, config)
-                rl.train(run_, how, state, stage.name, stage.games, count, shown.show, save_last=own)
+                rl.train(run_, method, state, stage.name, stage.games, count, shown.show, save_last=own)
                 with run_.interruptible(state):
                     measured = stage.games if own else list(config.games)
                     measurements.measure_stage(run_, stage.name, state.best, measured, config.evaluation.stage_games)
@@ -203,7 +203,7 @@ def games_between(stages: Sequence[Stage], settings: DivideFuseConquer) -> int:
 # ---- divide --------------------------------------------------------------------------------------------------------
 
 
-def _divide(run_: TrainingRun, settings: GroupingConfig) -> list[Group]:
+def _divide(run_: GamesRun, settings: GroupingConfig) -> list[Group]:
     """Plays the base model on every game and groups them; writes groups.json and the base rows."""
     config, folder, workers = run_.config, run_.folder, run_.workers
     print(f"base: {settings.trials} games per game id (the first ones compile)", flush=True)  # noqa: T201 - progress
@@ -242,7 +242,7 @@ def _close_stage(stages: list[Stage], state: State, groups: list[Group]) -> None
         state.best = state.policies.pop(groups[0].name)
 
 
-def _begin(run_: TrainingRun, config: DivideFuseConquer, stage: Stage, state: State) -> None:
+def _begin(run_: GamesRun, config: DivideFuseConquer, stage: Stage, state: State) -> None:
     """Sets the policy a stage starts from and measures it."""
     rates = None
     if stage.fuses:
@@ -256,7 +256,7 @@ def _begin(run_: TrainingRun, config: DivideFuseConquer, stage: Stage, state: St
     rl.begin(run_, state, stage.name, stage.games, rates)
 
 
-def _fused(run_: TrainingRun, settings: FusionConfig, state: State, stage: Stage) -> Params:
+def _fused(run_: GamesRun, settings: FusionConfig, state: State, stage: Stage) -> Params:
     """Returns the policies of a stage's groups as one, the policy so far among them unless all are fused at once."""
     policies = [state.policies[name] for name in stage.fuses]
     weights = [1.0] * len(policies) if settings.at_once else [1 - settings.weight, settings.weight]
@@ -278,15 +278,17 @@ def _fused(run_: TrainingRun, settings: FusionConfig, state: State, stage: Stage
 # ---- learning --------------------------------------------------------------------------------------------------------
 
 
-def learning(config: DivideFuseConquer) -> rl.Learning:
+def method_of(config: DivideFuseConquer) -> Method:
     """Returns what a method makes of its episodes: GRPO, or supervised training on the initial policy's won games."""
     if config.method != "imitate_wins":
         return rl.grpo(config)
-    return rl.Learning(
-        imitation_loss(config.batch.row_length),
-        lambda episodes, _, seed: won_sequences(episodes, config, seed),
+    return dataclasses.replace(
+        rl.grpo(config),
+        loss=imitation_loss(config.batch.row_length),
+        play=functools.partial(rl.play_games, initial=True),
+        advantages=lambda now, episodes, _: won_sequences(episodes, config, now.seed("half negative")),
         reads_reference=False,
-        initial_plays=True,
+        reads_turns=False,
     )
 
 
@@ -302,7 +304,7 @@ def imitation_loss(row_length: int) -> LossFunction:
     return loss
 
 
-def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: int) -> rl.Shares:
+def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: int) -> Shares:
     """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
     won = [episode.sample for episode in episodes if episode.counted and episode.outcome == "win"]
     alone = np.arange(len(won))[:, None]  # each a group of its own
@@ -315,7 +317,7 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: 
 def _plan_lines(config: DivideFuseConquer, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
     """Returns what is about to happen, in words: differences from the games' own rules, groups, stages."""
     return [
-        *rl.games_lines(config),
+        *game_plan.games_lines(config),
         *(f"{group.name} ({group.why()}): {', '.join(group.games)}" for group in groups),
         f"stages: {' -> '.join(s.name for s in stages)} -> final; {total} iterations on {jax.device_count()} device(s)",
     ]

@@ -1,7 +1,7 @@
 """Group relative policy optimization on any mixture of games: one policy, from the first iteration to the last.
 
     begin      measure the initial policy on fresh games
-    iterate    play, reward, update, keep or drop (`dfc.training.rl`)
+    iterate    play, reward, advantages, update, accept (`dfc.training.rl`)
     final      matches on fresh seeds, export, report
 
 It is what Divide-Fuse-Conquer (arXiv 2505.16401) compares itself with as Naive-MSRL, and with other rewards what
@@ -18,8 +18,8 @@ from dfc.config import Grpo
 from dfc.report import watched
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.training import measurements, rl
-from dfc.training.rl_run import TrainingRun
+from dfc.training import game_plan, measurements, rl
+from dfc.training.method import Method
 
 STAGE = "all games"
 
@@ -29,11 +29,11 @@ def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
     learn(rl.grpo(config), config, folder, stop)
 
 
-def learn(learning: rl.Learning, config: Grpo, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe with what a method of one's own makes of the episodes.
+def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
+    """Runs the recipe with a method of one's own.
 
     Args:
-      learning: the method.
+      method: what is done.
       config: of the run; its section `grpo` is read by the method alone.
       folder: of the run.
       stop: asked between iterations, and inside them.
@@ -41,9 +41,7 @@ def learn(learning: rl.Learning, config: Grpo, folder: RunFolder, stop: Stop) ->
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder)
         return
-    with contextlib.closing(
-        TrainingRun.open(config, folder, stop, learning.loss, reads_reference=learning.reads_reference)
-    ) as run_:
+    with contextlib.closing(method.open(config, folder, stop)) as run_:
         state, games = run_.restore(), list(config.games)
         if state is None:
             state = run_.begin()
@@ -52,13 +50,13 @@ def learn(learning: rl.Learning, config: Grpo, folder: RunFolder, stop: Stop) ->
         if state.iteration == 0:
             state.best = run_.initial_params
             rl.begin(run_, state, STAGE, games)
-        for line in rl.games_lines(config):
+        for line in game_plan.games_lines(config):
             print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
         print(f"{config.iterations} iterations on {jax.device_count()} device(s)")  # noqa: T201 - the same
         for line in measurements.forecast_lines(run_, config.iterations * len(games)):
             print(line, flush=True)  # noqa: T201 - the same
         with watched.Watched(folder, config.iterations, state.steps, config.shorter) as shown:
-            rl.train(run_, learning, state, STAGE, games, config.iterations, shown.show, save_last=True)
+            rl.train(run_, method, state, STAGE, games, config.iterations, shown.show, save_last=True)
             print("final matches", flush=True)  # noqa: T201 - progress
             measurements.initial_matches(run_)
             measurements.final_matches(run_, state.best, games)

@@ -21,7 +21,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,14 +29,14 @@ import optax
 
 from dfc import multihost
 from dfc.config import Preference, Sft
-from dfc.errors import DivergenceError, Interrupted, TrainingError
+from dfc.errors import DivergenceError, Interrupted
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.models import families, huggingface, model_folders
 from dfc.models.config import DecoderConfig
 from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
-from dfc.models.transformer import Params, is_stacked
+from dfc.models.transformer import Params
 from dfc.records.trajectory_files import DatasetError
 from dfc.report import training_summary
 from dfc.rollout.trained_weights import lora_config
@@ -49,13 +49,14 @@ from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
-from dfc.stages.rows_checkpoints import RowsCheckpoints
-from dfc.training import export, reference_logprobs
+from dfc.stages.rows_run import RowsRun, State
+from dfc.training import reference_logprobs
 from dfc.training.batches import Batch, Batches, UpdateRows
 from dfc.training.held_out import HeldOut
 from dfc.training.optimizer import learning_rate, make_optimizer
 from dfc.training.reference_logprobs import ReferenceLogprobs
 from dfc.training.row_shares import joined
+from dfc.training.run import loop
 from dfc.training.trainer import LossFunction, Trainer, Update
 
 Config = Sft | Preference
@@ -110,21 +111,26 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     _say_padding(batches)
 
     # ---- updates ------------------------------------------------------------------------------------------------
-    checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
-    saved = RowsCheckpoints(checkpointer, folder, data.digests, held_out)
-    why = ""
-    try:
-        params = _train(config, folder, stop, saved, trainer, batches, params, base_params)
-    except DivergenceError as error:
-        why = str(error)
+    run_ = RowsRun(
+        folder,
+        stop,
+        Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
+        config,
+        source,
+        None,
+        trainer,
+        params,
+        base_params,
+        data.digests,
+        held_out,
+    )
     del base_params
-    if why:  # here, where the error holds the refused weights no more
-        raise _diverged(config, folder, source, trainer, checkpointer, mesh, why)
+    state = _train(run_, batches)
 
     # ---- policy, summary ----------------------------------------------------------------------------------------
     policy = None if held_out is None else held_out.policy()
-    policy = trainer.policy(params) if policy is None else policy
-    _save_policy(config, source, trainer, policy, mesh, folder.policy, folder.adapter)
+    policy = trainer.policy(state.params) if policy is None else policy
+    run_.write_played(policy, folder.policy, folder.adapter)
     training_summary.write(
         folder,
         objective=_objective(config),
@@ -281,84 +287,84 @@ def _say_padding(batches: Batches) -> None:
 # ---- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _train(
-    config: Config,
-    folder: RunFolder,
-    stop: Stop,
-    saved: RowsCheckpoints,
-    trainer: Trainer,
-    batches: Batches,
-    params: Params,
-    base_params: Params | None,
-) -> Params:
-    """Makes the updates that are left; returns the trained tree.
+def _train(run: RowsRun, batches: Batches) -> State:
+    """Makes the updates that are left; returns the state after them.
 
     Raises:
-      Interrupted: a stop was asked for; what is done is saved. DivergenceError: an update is refused.
+      Interrupted: a stop was asked for; what is done is saved. TrainingError: an update is refused.
     """
-    rows, updates = batches.rows, batches.updates
-    objective = _objective(config)
-    first, params, state, unchecked = saved.restore(trainer, params)
+    config, trainer, held_out = run.config, run.trainer, run.held_out
+    rows, updates, objective = batches.rows, batches.updates, _objective(config)
+    state = run.restore() or run.begin()
     rate = learning_rate(config.optimizer, updates)
+    upcoming = batches.iterate(state.done)
 
     def write(record: dict[str, Any], *, again: bool) -> None:
         """Records an update once the check that is due after it is made, which a stop puts off to the next start."""
-        done, held_out = record["step"], saved.held_out
-        if held_out is not None and held_out.due(done):
+        if held_out is not None and held_out.due(state.done):
             begun = time.perf_counter()
             try:
-                checked = held_out.check(done, params, base_params, stop.check_stop)
+                checked = held_out.check(state.done, state.params, run.base_params, run.stop.check_stop)
             except Interrupted:
                 if not again:
-                    saved.save(done, params, state, unchecked=record)
+                    state.unchecked = record
+                    run.save(state)
                 raise
             record["metrics"] |= checked
             record["clock"]["held_out_seconds"] = time.perf_counter() - begun
+        state.unchecked = None
         writer.write(**record)
 
-    with MetricsWriter(folder) as writer, Progress(updates, start_step=first, shorter=config.shorter) as progress:
-        if unchecked is not None:
-            write(unchecked, again=True)
-        upcoming = batches.iterate(first)
-        for number in range(first, updates):
-            begun = time.perf_counter()
-            batch = next(upcoming)
-            try:
-                update = _update(config, trainer, params, state, base_params, batch, number, stop)
-            except Interrupted:  # the update begins again
-                saved.save(number, params, state)
-                raise
-            except DivergenceError as error:
-                raise DivergenceError(f"update {number + 1}: {error}") from None
-            params, state = update.params, update.optimizer_state
-            done, seconds = number + 1, time.perf_counter() - begun
-            record = {
-                "step": done,
-                "stage": objective,
-                "iteration": done,
-                "metrics": _metrics(update, batch, rate, number, drift=reads_reference(config)),
-                "clock": {
-                    "time": time.time(),
-                    "seconds": seconds,
-                    "tokens_per_second": batch.num_tokens / seconds,
-                    "trained_tokens_per_second": batch.actions / seconds,
-                },
-            }
-            write(record, again=False)
-            progress.update(
-                stage=f"{objective}, loss {update.loss:.4f}{_held_out_words(saved.held_out)}",
-                iteration=done,
-                iterations=updates,
-                step=done,
-                episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
-                tokens_per_second=batch.num_tokens / seconds,
-                win_rates={},
-            )
-            stopping = stop.requested is not None
-            if stopping or done % config.checkpoint.every == 0 or done == updates:
-                saved.save(done, params, state)
-                stop.check()
-    return params
+    def once(state: State) -> _Done:
+        begun, batch, number = time.perf_counter(), next(upcoming), state.done
+        try:
+            update = _update(config, trainer, state.params, state.optimizer, run.base_params, batch, number, run.stop)
+        except DivergenceError as error:
+            raise DivergenceError(f"update {number + 1}: {error}") from None
+        state.params, state.optimizer, state.done = update.params, update.optimizer_state, number + 1
+        return _Done(update, batch, number, time.perf_counter() - begun)
+
+    def show(found: _Done) -> None:
+        update, batch, number, seconds = found
+        record = {
+            "step": state.done,
+            "stage": objective,
+            "iteration": state.done,
+            "metrics": _metrics(update, batch, rate, number, drift=reads_reference(config)),
+            "clock": {
+                "time": time.time(),
+                "seconds": seconds,
+                "tokens_per_second": batch.num_tokens / seconds,
+                "trained_tokens_per_second": batch.actions / seconds,
+            },
+        }
+        write(record, again=False)
+        progress.update(
+            stage=f"{objective}, loss {update.loss:.4f}{_held_out_words(held_out)}",
+            iteration=state.done,
+            iterations=updates,
+            step=state.done,
+            episodes_per_second=len(batch.rows) * len(rows.sides) / seconds,
+            tokens_per_second=batch.num_tokens / seconds,
+            win_rates={},
+        )
+
+    shorter, folder = config.shorter, run.folder
+    with MetricsWriter(folder) as writer, Progress(updates, start_step=state.done, shorter=shorter) as progress:
+        if state.unchecked is not None:
+            write(state.unchecked, again=True)
+        due = lambda: state.done % config.checkpoint.every == 0 or state.done == updates  # noqa: E731 - beside its use
+        loop(run, state, once, show, left=lambda: state.done < updates, due=due)
+    return state
+
+
+class _Done(NamedTuple):
+    """An update that was made: what it gave, of which rows, its number from 0, its seconds."""
+
+    update: Update
+    batch: Batch
+    number: int
+    seconds: float
 
 
 def _held_out_words(held_out: HeldOut | None) -> str:
@@ -473,52 +479,3 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
 def _objective(config: Config) -> str:
     """Returns what is learned, as records name it."""
     return "supervised" if isinstance(config, Sft) else "preference"
-
-
-def _save_policy(
-    config: Config,
-    source: Location,
-    trainer: Trainer,
-    policy: Params,
-    mesh: jax.sharding.Mesh,
-    path: Path,
-    adapter: Path,
-) -> None:
-    """Writes the policy, and its adapters if these are what was trained."""
-    export.save_policy(
-        path,
-        adapter,
-        policy,
-        model=trainer.config,
-        lora=lora_config(config.adapter),
-        source=source,
-        name=config.model.path,
-        # The files have what four bits have lost; the weights trained beside are gone by now.
-        weights=lambda: huggingface.load(source, mesh=mesh, dtype=config.model.dtype)[1],
-    )
-
-
-def _diverged(
-    config: Config,
-    folder: RunFolder,
-    source: Location,
-    trainer: Trainer,
-    checkpointer: Checkpointer,
-    mesh: jax.sharding.Mesh,
-    why: str,
-) -> TrainingError:
-    """Writes the policy of the newest checkpoint, and returns what to report to whoever started the run.
-
-    The weights before the refused update are gone: it took their memory.
-    """
-    stage = "sft" if isinstance(config, Sft) else "rpo"
-    key = f"optimizer.learning_rate (of a stage: {stage}.optimizer.learning_rate)"
-    rate = config.optimizer.learning_rate
-    restored = checkpointer.restore()
-    if restored is None:
-        return export.diverged(why, rate, key=key)
-    place = trainer.shardings(stacked=is_stacked(restored.arrays["params"]))
-    params = jax.device_put(restored.arrays["params"], place)
-    policy = trainer.policy(params)
-    _save_policy(config, source, trainer, policy, mesh, folder.last_good, folder.last_good_adapter)
-    return export.diverged(why, rate, folder.last_good, restored.step, key=key)

@@ -6,13 +6,11 @@ from typing import Any
 from dfc.evaluation import matches
 from dfc.models.transformer import Params
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
-from dfc.training import forecast, rl
-from dfc.training.rl_run import TrainingRun
+from dfc.training import forecast, game_plan, rl
+from dfc.training.games_run import GamesRun
 
 
-def measure_stage(
-    run: TrainingRun, name: str, params: Params, game_ids: Collection[str], count: int
-) -> dict[str, float]:
+def measure_stage(run: GamesRun, name: str, params: Params, game_ids: Collection[str], count: int) -> dict[str, float]:
     """Plays `count` games per id against the initial policy for the table of stages; returns the win rates."""
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
@@ -24,17 +22,17 @@ def measure_stage(
     return rl.win_rates(episodes)
 
 
-def initial_matches(run: TrainingRun) -> None:
+def initial_matches(run: GamesRun) -> None:
     """Plays the initial policy as `final_matches` plays the final one."""
     _matches(run, "initial", PolicyWeights(run.workers.initial_params), run.config.games)
 
 
-def final_matches(run: TrainingRun, params: Params, game_ids: Collection[str]) -> None:
+def final_matches(run: GamesRun, params: Params, game_ids: Collection[str]) -> None:
     """Plays the final policy at some games against the initial policy and against a random legal player."""
     _matches(run, "final", run.policy(params), game_ids)
 
 
-def _matches(run: TrainingRun, name: str, policy: PolicyWeights, game_ids: Collection[str]) -> None:
+def _matches(run: GamesRun, name: str, policy: PolicyWeights, game_ids: Collection[str]) -> None:
     config, folder, workers = run.config, run.folder, run.workers
     games = {game: options for game, options in config.games.items() if game in game_ids}
     two_seats = {game: options for game, options in games.items() if workers.info[game].seats > 1}
@@ -53,7 +51,7 @@ def _matches(run: TrainingRun, name: str, policy: PolicyWeights, game_ids: Colle
     folder.flush()
 
 
-def forecast_lines(run: TrainingRun, turns: int, between: int = 0) -> list[str]:
+def forecast_lines(run: GamesRun, turns: int, between: int = 0) -> list[str]:
     """Returns in words what a run is going to take.
 
     Args:
@@ -64,7 +62,7 @@ def forecast_lines(run: TrainingRun, turns: int, between: int = 0) -> list[str]:
     config = run.config
     opponents = sum(min(2, info.seats) for info in run.workers.info.values())  # a game for two also has a random one
     final = 2 * opponents * config.evaluation.games  # of the initial policy as of the final one
-    return forecast.lines(run.pace, *rl.games_played(config, turns), between + final, config.shorter)
+    return forecast.lines(run.pace, *game_plan.games_played(config, turns), between + final, config.shorter)
 
 
 def without_opponent(rows: list[dict[str, Any]], workers: RolloutWorkers) -> list[dict[str, Any]]:

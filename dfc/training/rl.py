@@ -1,15 +1,12 @@
-"""Reinforcement learning from games: one iteration, as plain functions; read from top to bottom.
+"""Reinforcement learning from games: GRPO as plain functions, and one iteration; read from top to bottom.
 
-    games     how many seeds each game gets, and the episodes of every seed
-    rewards   of episodes (`dfc.scoring.episode_rewards`)
-    update    the sequences of each optimizer update, the loss, the updates
-    keep      win rates on fresh games; the update is kept or dropped
-    iterate   all of it, once
-    train     the iterations of a stage
+    grpo       the method: play, reward, advantages, update, accept
+    iterate    all of it, once
+    train      the iterations of a stage
 
 It is an iteration of Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2); with what that method adds turned off, as
-`RlRunConfig` has it by default, it is one of GRPO (arXiv 2402.03300). A method of its own brings its own `Learning`,
-and may have stages around it. A method without games has samples and advantages of its own and begins at `share_out`.
+`RlRunConfig` has it by default, it is one of GRPO (arXiv 2402.03300). A method of one's own replaces some of the
+functions (`dfc.training.method.Method`), and may have stages around it.
 
 How it departs from the paper:
 
@@ -21,15 +18,14 @@ How it departs from the paper:
 3. The paper drops half of the "negative" samples without saying negative in what; here it is the advantage.
 4. The disturbance of an action is decided before the policy is asked, which gives the same games and saves a reply.
 5. A game won before the policy's first turn, by the other seat's invalid reply, counts as one step.
-6. A game that the policy ends by filling its own context has the reward `reward.overrun`, a loss: otherwise rambling
-would
-   pay where a game goes badly. One that was stopped from outside (the other seat's context, `rollout.max_actions`
-   where nobody is measurably ahead) is like one that failed: no advantage, and in no mean. The paper names neither.
+6. A game that the policy ends by filling its own context has the reward `reward.overrun`, a loss: otherwise
+   rambling would pay where a game goes badly. One that was stopped from outside (the other seat's context,
+   `rollout.max_actions` where nobody is measurably ahead) is like one that failed: no advantage, and in no mean. The
+   paper names neither.
 7. The policy's earlier thoughts stay in the conversation and count against `rollout.max_prompt_length`; the paper does
    not say whether its 8,192 tokens of input hold them.
 """
 
-import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -38,128 +34,288 @@ from typing import Any
 import jax
 import numpy as np
 
-from dfc import curriculum, multihost, rewards
+from dfc import multihost, rewards
 from dfc.config import GrpoConfig, RlRunConfig
 from dfc.episodes import Episode
 from dfc.errors import DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
-from dfc.games import registry
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, grpo_loss
 from dfc.models.transformer import Params
-from dfc.packing import Segment, packed, segment
+from dfc.packing import packed, segment
 from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch
 from dfc.scoring import episode_rewards
 from dfc.scoring.episode_rewards import Reward, total
-from dfc.training import episode_advantages, instances, opponents, teacher_errors
-from dfc.training.rl_run import State, TrainingRun
+from dfc.training import episode_advantages, game_plan, teacher_errors
+from dfc.training.games_run import GamesRun, State
+from dfc.training.method import Iteration, Method, Played, Shares, Verdict
+from dfc.training.run import Updated, loop
 from dfc.training.trainer import LossFunction
 
-Shares = list[list[Segment]]  # what every optimizer update of an iteration trains on
 
-
-@dataclasses.dataclass(frozen=True)
-class Learning:
-    """What a method makes of its episodes.
-
-    Attributes:
-      loss: as the trainer takes it.
-      shares: (episodes, their rewards, seed) -> what each update trains on; an update without anything is left out.
-        Rewards are numbers, or, if `reads_turns`, of some episodes one number for every turn.
-      reads_reference: whether the loss compares with the initial policy.
-      initial_plays: the initial policy plays the training games, and not the one that is trained.
-      reads_turns: whether the method knows what to do with rewards of turns.
-    """
-
-    loss: LossFunction
-    shares: Callable[[Sequence[Episode], Sequence[Any], int], Shares]
-    reads_reference: bool
-    initial_plays: bool = False
-    reads_turns: bool = False
-
-
-def grpo(config: RlRunConfig) -> Learning:
-    """Returns group relative policy optimization as a configuration says."""
-    return Learning(
+def grpo(config: RlRunConfig) -> Method:
+    """Returns group relative policy optimization as a configuration says; other methods replace functions of it."""
+    return Method(
         make_loss(config.grpo, config.batch.row_length),
-        lambda episodes, values, seed: sequences(episodes, values, config, seed),
+        play=play_games,
+        reward=game_rewards,
+        advantages=group_advantages,
+        update=update_policy,
+        accept=keep_or_drop,
         reads_reference=config.grpo.kl_coefficient > 0,
         reads_turns=True,
     )
 
 
-# ---- games ----------------------------------------------------------------------------------------------------------
+# ---- what it is made of ----------------------------------------------------------------------------------------------
 
 
-def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRunConfig) -> dict[str, int]:
-    """Returns how many groups, of a rollout seed each, a game gets; their sum is groups_per_game x games (3.2.3)."""
-    budget = config.groups_per_game * len(games)
-    priority = config.mixed_priority
-    if not priority.enabled:
-        weights = np.ones(len(games))
-    else:
-        rates = [win_rates[game] for game in games]
-        weights = curriculum.mixed_priority_weights(rates, a=priority.a, b=priority.b, floor=priority.floor)
-    seeds = curriculum.allocate_seeds(weights, budget, minimum=1)
-    return dict(zip(games, seeds.tolist(), strict=True))
-
-
-def rollout_specs(seeds: Mapping[str, int], config: RlRunConfig, stage: str, iteration: int) -> list[EpisodeSpec]:
-    """Returns `group_size` episodes of every rollout seed; seats alternate from seed to seed.
-
-    Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
-    """
-    seed, options = config.seed, config.games
-    place = iteration if config.randomize_seeds else 0
-    specs: list[tuple[float, EpisodeSpec]] = []
-    group = 0
-    for game, count in seeds.items():
-        made = registry.make(game, **options[game])
-        for index in range(count):
-            deal = derive_seed("rollout deal", seed, stage, game, place, index)
-            deal = deal % config.tasks if config.tasks else deal
-            for copy in range(config.group_size):
-                sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
-                seat = matches.policy_seat(game, made, index + iteration, config.learner_roles)
-                spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.random_action_rate)
-                specs.append((index / count, spec))
-            group += 1
-    return [spec for _, spec in sorted(specs, key=lambda item: item[0])]
-
-
-def planned(
-    games: Sequence[str], win_rates: Mapping[str, float], config: RlRunConfig, stage: str, iteration: int
-) -> tuple[dict[str, int], list[EpisodeSpec]]:
-    """Returns how many groups an iteration plays of each game, and its episodes: of random deals, or in epochs."""
-    if config.deals == "epochs":
-        return instances.of_iteration(games, config, stage, iteration)
-    seeds = allocate(games, win_rates, config)
-    return seeds, rollout_specs(seeds, config, stage, iteration)
-
-
-def games_played(config: RlRunConfig, turns: int) -> tuple[int, int]:
-    """Returns how many games iterations play: those trained on, and those that decide what is kept.
+def play_games(now: Iteration, *, initial: bool = False) -> Played:
+    """Plays an iteration's games (Algorithm 2, lines 4 to 16).
 
     Args:
-      config: of the run.
-      turns: iterations x games of each.
+      now: the iteration.
+      initial: whether the initial policy plays, and not the one that is trained.
     """
-    judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
-    groups = turns * config.most_groups(len(config.games)) // max(1, len(config.games))
-    return groups * config.group_size, turns * judged
+    run, config, place = now.run, now.config, (now.stage, now.state.iteration)
+    groups, specs = game_plan.planned(now.games, now.state.win_rates, config, *place)
+    player = PolicyWeights(run.workers.initial_params) if initial else run.policy(now.state.best)
+    opponent, who = game_plan.choose_opponent(run, now.state, now.seed("opponent"))
+    both = config.train_both_seats and config.opponent == "itself"
+
+    def play(some: Sequence[EpisodeSpec]) -> list[Episode]:
+        reply = config.opponent_reply
+        return run.workers.play(some, player, opponent, name=who, both_seats=both, opponent_reply=reply)
+
+    found = play(specs)
+    refuse_all_failed(found)
+    handling, replays = config.teacher_errors, config.teacher_replays
+    settled = teacher_errors.settle(specs, found, handling, replays=replays, seed=now.seed("teacher errors"), play=play)
+    return Played(settled.played, settled.trained, settled.sources, settled.notes, groups, who, settled.metrics)
 
 
-def games_lines(config: RlRunConfig) -> list[str]:
-    """Returns a line for every game whose rules differ from those of its id."""
-    changed = {
-        game: ", ".join(f"{name} = {value}" for name, value in options.items())
-        for game, options in config.games.items()
+def game_rewards(now: Iteration, episodes: Sequence[Episode]) -> list[Reward]:
+    """Returns the rewards of episodes, as `RlRunConfig.reward` says."""
+    return episode_rewards.agreed_rewards(episodes, now.config.reward)
+
+
+def group_advantages(now: Iteration, episodes: Sequence[Episode], values: Sequence[Reward]) -> Shares:
+    """Returns what every update trains on, with advantages within groups (`sequences`)."""
+    return sequences(episodes, values, now.config, now.seed("half negative"))
+
+
+def update_policy(now: Iteration, shares: Shares) -> Updated:
+    """Makes an iteration's updates, from the best policy (Algorithm 2, lines 17 and 18)."""
+    return update(now.run, shares, now.state.best, now.state.optimizer, donate=donates(now.run, now.state))
+
+
+def keep_or_drop(now: Iteration, played: Played, made: Updated) -> Verdict:
+    """Judges what updates made, by fresh games or by those that were played (Algorithm 2, lines 19 to 22)."""
+    run, config, state = now.run, now.config, now.state
+    judged: Sequence[Episode] = ()
+    if config.acceptance.rule != "always":
+        chosen = {game: config.games[game] for game in now.games}
+        purpose = f"accept {now.stage} {state.iteration}"
+        fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose, config.learner_roles)
+        judged = run.workers.play(fresh, run.policy(made.params), "initial")
+        label = {"stage": now.stage, "iteration": state.iteration + 1}
+        run.folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
+    # A game that was not played, or that the other seat spoiled every time, keeps its rate.
+    rates = {**state.win_rates, **win_rates(judged or played.episodes, state.win_rates)}
+    rates = {game: rates[game] for game in now.games}
+    return Verdict(accepted(mean(rates), state.previous, state.highest, config), rates, judged)
+
+
+# ---- one iteration ---------------------------------------------------------------------------------------------------
+
+
+def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str, float]]:
+    """Runs one iteration; returns its metrics and its clock readings.
+
+    Args:
+      method: what is done.
+      now: the iteration; its run's state is changed at the end only.
+    """
+    run, state = now.run, now.state
+    begun = time.perf_counter()
+    played = method.play(now)
+    values = method.reward(now, played.episodes)
+    if not method.reads_turns and any(isinstance(value, list) for value in values):
+        raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
+    label = {"stage": now.stage, "iteration": state.iteration + 1, "kind": "train"}
+    noted = zip(played.episodes, values, played.notes, strict=True)
+    run.folder.append("episodes", (e.record(**label, **on_record(v), **note) for e, v, note in noted))
+    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played.episodes])
+    rolled_out = time.perf_counter()
+
+    shares = method.advantages(now, played.trained, [values[source] for source in played.sources])
+    made = method.update(now, shares)
+    trained = time.perf_counter()
+
+    verdict = method.accept(now, played, made)
+    if verdict.kept:  # with its optimizer state
+        state.best, state.optimizer = made.params, made.optimizer
+        state.highest = max(state.highest, verdict.win_rate)
+    state.previous, state.win_rates, state.memory = verdict.win_rate, verdict.win_rates, now.memory
+    game_plan.remember_opponent(run, state, played.opponent, played.episodes)
+
+    seconds = time.perf_counter() - begun
+    both_kinds, episodes = [*played.episodes, *verdict.episodes], played.episodes
+    tokens = sum(e.generated_tokens for e in episodes)
+    metrics = {
+        "win_rate": verdict.win_rate,
+        "accepted": float(verdict.kept),
+        "episodes": float(len(episodes)),
+        "failed_episodes": float(sum(e.failed for e in both_kinds)),
+        "stopped_episodes": float(sum(not (e.failed or e.left_out or e.counted) for e in both_kinds)),
+        "generated_tokens": float(tokens),
+        **played.metrics,
+        **made.metrics,
+        **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
+        **{f"games/{game}/seeds": float(number) for game, number in played.groups.items()},
+        **episode_metrics(episodes, [total(value) for value in values]),
     }
-    return [f"{game} differs from its id's rules: {changes}" for game, changes in changed.items() if changes]
+    if run.missed is not None:  # the first iteration after a fuse says what that missed
+        metrics["fusion/missed"], run.missed = run.missed, None
+    clock = {
+        "time": time.time(),
+        "seconds": seconds,
+        "rollout_seconds": rolled_out - begun,
+        "training_seconds": trained - rolled_out,
+        "acceptance_seconds": seconds - (trained - begun),
+        "episodes_per_second": len(both_kinds) / seconds,
+        "tokens_per_second": tokens / seconds,
+    }
+    return metrics, clock
+
+
+def on_record(reward: Reward) -> dict[str, Any]:
+    """Returns how a record names a reward: ``reward``, and ``turn_rewards`` where it is one of turns."""
+    return {"reward": total(reward), **({"turn_rewards": reward} if isinstance(reward, list) else {})}
+
+
+def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
+    """Returns means per game over the episodes that count.
+
+    They are: reward, format rate (share of replies that were legal), tokens per reply, steps per episode, the share of
+    episodes lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
+    """
+    records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
+    generated_tokens: dict[str, int] = defaultdict(int)
+    reward: dict[str, float] = defaultdict(float)
+    spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
+    for episode, value in zip(episodes, values, strict=True):
+        if not episode.counted:
+            continue
+        generated_tokens[episode.game] += episode.generated_tokens
+        reward[episode.game] += value
+        spread[episode.game, episode.group, episode.seat].add(value)
+    dead: dict[str, list[bool]] = defaultdict(list)
+    for (game, _, _), rewards_of_group in spread.items():
+        dead[game].append(len(rewards_of_group) == 1)
+    found = {}
+    for game, record in records.items():
+        wrong = record.illegal_replies + record.malformed_replies
+        found[f"games/{game}/reward"] = reward[game] / record.games
+        found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
+        found[f"games/{game}/response_length"] = generated_tokens[game] / max(1, record.replies)
+        found[f"games/{game}/steps"] = record.steps_per_game
+        found[f"games/{game}/overruns"] = record.lost_by_overrun / record.games
+        found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])
+    return found
+
+
+# ---- a stage ---------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    run: GamesRun, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None
+) -> None:
+    """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
+
+    Args:
+      run: what every step needs.
+      state: changed.
+      stage: a name.
+      games: those that are trained on.
+      rates: the policy's win rates, where they are known; None: they are measured on fresh games.
+    """
+    if rates is None:
+        chosen = {game: run.config.games[game] for game in games}
+        settings = run.config
+        roles = settings.learner_roles
+        specs = matches.match_specs(chosen, settings.acceptance.games, settings.seed, f"begin {stage}", roles)
+        played = run.pace.timed(lambda: run.workers.play(specs, run.policy(state.best), "initial"))
+        label = {"stage": stage, "iteration": 0, "kind": "accept", "reward": None}
+        run.folder.append("episodes", (e.record(**label) for e in played))
+        rates = win_rates(played)
+    state.optimizer = run.initial_state(state.best)
+    state.win_rates = {game: rates[game] for game in games}
+    state.previous = state.highest = mean(state.win_rates)
+
+
+def train(
+    run: GamesRun,
+    method: Method,
+    state: State,
+    stage: str,
+    games: Sequence[str],
+    count: int,
+    show: Callable[[IterationRecord], None],
+    *,
+    save_last: bool = False,
+) -> None:
+    """Runs the iterations a stage has left; saves now and then, and when asked to stop.
+
+    Args:
+      run: what every step needs.
+      method: what is done.
+      state: of the run; `State.iteration` are done in this stage.
+      stage: a name.
+      games: those that are trained on.
+      count: iterations of the stage.
+      show: called after every iteration.
+      save_last: whether the end of the stage is saved here, and not by the caller after what follows it.
+
+    Raises:
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
+    """
+
+    def once(state: State) -> tuple[dict[str, float], dict[str, float]]:
+        try:
+            return iterate(method, Iteration(run, state, stage, games, state.memory.copy()))
+        except DivergenceError as error:
+            raise DivergenceError(f"{stage}, iteration {state.iteration + 1}: {error}") from None
+
+    def shown(found: tuple[dict[str, float], dict[str, float]]) -> None:
+        metrics, clock = found
+        run.costs.note(run.workers.endpoints)
+        state.iteration += 1
+        state.steps += 1
+        show(
+            IterationRecord(
+                stage=stage,
+                iteration=state.iteration,
+                iterations=count,
+                step=state.steps,
+                metrics={**metrics, **run.costs.unreported()},
+                clock=clock,
+                win_rates=state.win_rates,
+                cost=str(run.costs),
+            )
+        )
+
+    def due() -> bool:
+        return state.iteration % run.config.checkpoint.every == 0 if state.iteration < count else save_last
+
+    loop(run, state, once, shown, left=lambda: state.iteration < count, due=due)
+
+
+# ---- games and groups ------------------------------------------------------------------------------------------------
 
 
 def refuse_all_failed(episodes: Sequence[Episode]) -> None:
@@ -244,7 +400,7 @@ def share_out(
     return [share for share in shares if any(one.mask.any() for one in share)]
 
 
-def donates(run: TrainingRun, state: State) -> bool:
+def donates(run: GamesRun, state: State) -> bool:
     """Returns whether an iteration's first update may take the memory of the policy it begins with.
 
     What goes in is wanted again if the update is dropped, the start by every stage, and the past by a pool.
@@ -286,14 +442,13 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
 
 
 def update(
-    run: TrainingRun,
+    run: GamesRun,
     shares: Shares,
     params: Params,
     optimizer: Any,  # noqa: ANN401 - of the optimizer
     *,
-    reads_reference: bool,
     donate: bool,
-) -> tuple[Params, Any, dict[str, float]]:
+) -> Updated:
     """Returns weights and optimizer state after an iteration's updates, and the updates' metrics.
 
     Args:
@@ -301,11 +456,10 @@ def update(
       shares: what each update trains on.
       params: the weights to begin with.
       optimizer: its state.
-      reads_reference: whether the loss compares with the initial policy.
       donate: whether the first update may take the memory of `params`, so that they are lost.
     """
     config, trainer = run.config, run.trainer
-    reference_params = run.reference_params if reads_reference else None
+    reference_params = run.reference_params if run.reads_reference else None
     base_params = None if run.lora is None else run.reference_params
     # updates: 0 if nothing was left to train on: no KL term, and all rewards of every group were equal.
     metrics = {"updates": float(len(shares))}
@@ -343,7 +497,7 @@ def update(
             metrics[name] = metrics.get(name, 0.0) + value / len(shares)
         if number == 0:  # afterwards the change of the policy comes in
             metrics |= made.gap
-    return params, optimizer, metrics
+    return Updated(params, optimizer, metrics)
 
 
 # ---- keep or drop ----------------------------------------------------------------------------------------------------
@@ -377,230 +531,3 @@ def accepted(win_rate: float, previous: float, best: float, config: RlRunConfig)
     rule = config.acceptance
     threshold = {"previous": previous, "best": best, "always": -1.0}[rule.rule]
     return win_rate >= threshold - rule.tolerance
-
-
-# ---- one iteration ---------------------------------------------------------------------------------------------------
-
-
-def iterate(
-    run: TrainingRun, learning: Learning, state: State, stage: str, games: Sequence[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Runs one iteration of Algorithm 2; returns its metrics and its clock readings.
-
-    Args:
-      run: what every step needs.
-      learning: what is made of the episodes.
-      state: the policy to begin with, its win rates; changed at the end only.
-      stage: a name, in records and seeds.
-      games: those that are played.
-    """
-    config, folder, workers = run.config, run.folder, run.workers
-    begun = time.perf_counter()
-    place = (stage, state.iteration)
-    label = {"stage": stage, "iteration": state.iteration + 1}
-
-    # Rollouts of the best policy, rewards (lines 4 to 16).
-    seeds, specs = planned(games, state.win_rates, config, *place)
-    player = PolicyWeights(workers.initial_params) if learning.initial_plays else run.policy(state.best)
-    opponent, who = opponents.choose(run, state, derive_seed("opponent", config.seed, *place))
-    both = config.train_both_seats and config.opponent == "itself"
-
-    def play(some: Sequence[EpisodeSpec]) -> list[Episode]:
-        return workers.play(some, player, opponent, name=who, both_seats=both, opponent_reply=config.opponent_reply)
-
-    found = play(specs)
-    refuse_all_failed(found)
-    chance = derive_seed("teacher errors", config.seed, *place)
-    settled = teacher_errors.settle(
-        specs, found, config.teacher_errors, replays=config.teacher_replays, seed=chance, play=play
-    )
-    played = settled.played
-    values = episode_rewards.agreed_rewards(played, config.reward)
-    if not learning.reads_turns and any(isinstance(value, list) for value in values):
-        raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
-    noted = zip(played, values, settled.notes, strict=True)
-    records = (e.record(**label, kind="train", **on_record(v), **note) for e, v, note in noted)
-    folder.append("episodes", records)
-    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played])
-    rolled_out = time.perf_counter()
-
-    # Update from the best policy (lines 17 and 18).
-    settled_rewards = [values[source] for source in settled.sources]
-    shares = learning.shares(settled.trained, settled_rewards, derive_seed("half negative", config.seed, *place))
-    params, optimizer, losses = update(
-        run, shares, state.best, state.optimizer, reads_reference=learning.reads_reference, donate=donates(run, state)
-    )
-    trained = time.perf_counter()
-
-    # Keep it or drop it, with its optimizer state (lines 19 to 22).
-    judged = played
-    if config.acceptance.rule != "always":
-        chosen = {game: config.games[game] for game in games}
-        purpose = f"accept {stage} {state.iteration}"
-        fresh = matches.match_specs(chosen, config.acceptance.games, config.seed, purpose, config.learner_roles)
-        judged = workers.play(fresh, run.policy(params), "initial")
-        folder.append("episodes", (e.record(**label, kind="accept", reward=None) for e in judged))
-    # A game that was not played, or that the other seat spoiled every time, keeps its rate.
-    rates = {**state.win_rates, **win_rates(judged, state.win_rates)}
-    win_rate = mean({game: rates[game] for game in games})
-    kept = accepted(win_rate, state.previous, state.highest, config)
-    if kept:
-        state.best, state.optimizer = params, optimizer
-        state.highest = max(state.highest, win_rate)
-    state.previous, state.win_rates = win_rate, {game: rates[game] for game in games}
-    opponents.remember(run, state, who, played)
-
-    seconds = time.perf_counter() - begun
-    both_kinds = [*played, *(judged if judged is not played else [])]
-    count = len(both_kinds)
-    metrics = {
-        "win_rate": win_rate,
-        "accepted": float(kept),
-        "episodes": float(len(played)),
-        "failed_episodes": float(sum(e.failed for e in both_kinds)),
-        "stopped_episodes": float(sum(not (e.failed or e.left_out or e.counted) for e in both_kinds)),
-        "generated_tokens": float(sum(e.generated_tokens for e in played)),
-        **settled.metrics,
-        **losses,
-        **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
-        **{f"games/{game}/seeds": float(number) for game, number in seeds.items()},
-        **episode_metrics(played, [total(value) for value in values]),
-    }
-    if run.missed is not None:  # the first iteration after a fuse says what that missed
-        metrics["fusion/missed"], run.missed = run.missed, None
-    clock = {
-        "time": time.time(),
-        "seconds": seconds,
-        "rollout_seconds": rolled_out - begun,
-        "training_seconds": trained - rolled_out,
-        "acceptance_seconds": seconds - (trained - begun),
-        "episodes_per_second": count / seconds,
-        "tokens_per_second": sum(e.generated_tokens for e in played) / seconds,
-    }
-    return metrics, clock
-
-
-def on_record(reward: Reward) -> dict[str, Any]:
-    """Returns how a record names a reward: ``reward``, and ``turn_rewards`` where it is one of turns."""
-    return {"reward": total(reward), **({"turn_rewards": reward} if isinstance(reward, list) else {})}
-
-
-def episode_metrics(episodes: Sequence[Episode], values: Sequence[float]) -> dict[str, float]:
-    """Returns means per game over the episodes that count.
-
-    They are: reward, format rate (share of replies that were legal), tokens per reply, steps per episode, the share of
-    episodes lost by an own overrun, and the share of rollout groups whose rewards are all equal, which teach nothing.
-    """
-    records: dict[str, Record] = matches.by_game(matches.tally(e for e in episodes if e.counted))
-    generated_tokens: dict[str, int] = defaultdict(int)
-    reward: dict[str, float] = defaultdict(float)
-    spread: dict[tuple[str, int, int], set[float]] = defaultdict(set)
-    for episode, value in zip(episodes, values, strict=True):
-        if not episode.counted:
-            continue
-        generated_tokens[episode.game] += episode.generated_tokens
-        reward[episode.game] += value
-        spread[episode.game, episode.group, episode.seat].add(value)
-    dead: dict[str, list[bool]] = defaultdict(list)
-    for (game, _, _), rewards_of_group in spread.items():
-        dead[game].append(len(rewards_of_group) == 1)
-    found = {}
-    for game, record in records.items():
-        wrong = record.illegal_replies + record.malformed_replies
-        found[f"games/{game}/reward"] = reward[game] / record.games
-        found[f"games/{game}/format_rate"] = 1 - wrong / max(1, record.replies)
-        found[f"games/{game}/response_length"] = generated_tokens[game] / max(1, record.replies)
-        found[f"games/{game}/steps"] = record.steps_per_game
-        found[f"games/{game}/overruns"] = record.lost_by_overrun / record.games
-        found[f"games/{game}/dead_groups"] = sum(dead[game]) / len(dead[game])
-    return found
-
-
-# ---- a stage ---------------------------------------------------------------------------------------------------------
-
-
-def begin(
-    run: TrainingRun, state: State, stage: str, games: Sequence[str], rates: Mapping[str, float] | None = None
-) -> None:
-    """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
-
-    Args:
-      run: what every step needs.
-      state: changed.
-      stage: a name.
-      games: those that are trained on.
-      rates: the policy's win rates, where they are known; None: they are measured on fresh games.
-    """
-    if rates is None:
-        chosen = {game: run.config.games[game] for game in games}
-        settings = run.config
-        roles = settings.learner_roles
-        specs = matches.match_specs(chosen, settings.acceptance.games, settings.seed, f"begin {stage}", roles)
-        played = run.pace.timed(lambda: run.workers.play(specs, run.policy(state.best), "initial"))
-        label = {"stage": stage, "iteration": 0, "kind": "accept", "reward": None}
-        run.folder.append("episodes", (e.record(**label) for e in played))
-        rates = win_rates(played)
-    state.optimizer = run.trainer.initial_state(state.best)
-    state.win_rates = {game: rates[game] for game in games}
-    state.previous = state.highest = mean(state.win_rates)
-
-
-def train(
-    run: TrainingRun,
-    learning: Learning,
-    state: State,
-    stage: str,
-    games: Sequence[str],
-    count: int,
-    show: Callable[[IterationRecord], None],
-    *,
-    save_last: bool = False,
-) -> None:
-    """Runs the iterations a stage has left; saves now and then, and when asked to stop.
-
-    Args:
-      run: what every step needs.
-      learning: what is made of the episodes.
-      state: of the run; `State.iteration` are done in this stage.
-      stage: a name.
-      games: those that are trained on.
-      count: iterations of the stage.
-      show: called after every iteration.
-      save_last: whether the end of the stage is saved here, and not by the caller after what follows it.
-
-    Raises:
-      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
-    """
-    while state.iteration < count:
-        metrics, clock = _iterated(run, learning, state, stage, games)
-        run.costs.note(run.workers.endpoints)
-        state.iteration += 1
-        state.steps += 1
-        show(
-            IterationRecord(
-                stage=stage,
-                iteration=state.iteration,
-                iterations=count,
-                step=state.steps,
-                metrics={**metrics, **run.costs.unreported()},
-                clock=clock,
-                win_rates=state.win_rates,
-                cost=str(run.costs),
-            )
-        )
-        due = state.iteration % run.config.checkpoint.every == 0 if state.iteration < count else save_last
-        if run.stop.requested is not None or due:
-            run.save(state)
-            run.stop.check()
-
-
-def _iterated(
-    run: TrainingRun, learning: Learning, state: State, stage: str, games: Sequence[str]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
-    try:
-        with run.interruptible(state):
-            return iterate(run, learning, state, stage, games)
-    except DivergenceError as error:
-        why = f"{stage}, iteration {state.iteration + 1}: {error}"
-    raise run.diverged(state, why)  # here, where the error holds the refused weights no more

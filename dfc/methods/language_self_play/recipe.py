@@ -31,12 +31,13 @@ import numpy as np
 from dfc import multihost
 from dfc.config import SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
-from dfc.errors import ConfigError, DivergenceError, Interrupted
+from dfc.errors import ConfigError, DivergenceError
 from dfc.games.rng import derive_seed
 from dfc.methods.language_self_play import hygiene, page, penalty, prompts, query_files, self_reward
 from dfc.methods.language_self_play import update as learning
 from dfc.methods.language_self_play.records import (
     PhaseClock,
+    Played,
     Queries,
     Sampled,
     episode_records,
@@ -45,7 +46,7 @@ from dfc.methods.language_self_play.records import (
     seconds_line,
 )
 from dfc.methods.language_self_play.rewards import KnownQueries, make_reward, refuse_useless
-from dfc.methods.language_self_play.roles import role_advantages
+from dfc.methods.language_self_play.roles import RoleAdvantages, role_advantages
 from dfc.methods.language_self_play.sampling import Reply
 from dfc.methods.language_self_play.self_play_run import SelfPlayRun, State
 from dfc.report import watched
@@ -54,7 +55,7 @@ from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.scorer import Scorer, ScoringError
-from dfc.training.trainer import gone
+from dfc.training.run import Updated, loop
 
 
 def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
@@ -74,27 +75,41 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
     play.data, play.probes = known.queries, known.probes
     _refuse_long(play)
     state = play.restore()
-    if state.iteration == 0 and play.saved is None:
+    if state is None:
+        state = play.begin()
         play.save(state)
         stop.check()
     with watched.Watched(folder, config.iterations, state.iteration, config.shorter) as shown:
-        while state.iteration < config.iterations and not state.ended:
-            found = _iterated(play, state)
-            shown.show(found)
-            if state.iteration in (1, config.iterations):
-                print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
-            if missing := found.metrics["unscored_answers"]:
-                what = f"{missing:.0f} answers could not be scored, and count nowhere"
-                print(f"iteration {state.iteration}: {what}", flush=True)  # noqa: T201 - what is lost
-            for alarm in play.alarms:
-                print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
-            state.ended = config.watch.stop and any(alarm.ends for alarm in play.alarms)
-            last = state.ended or state.iteration == config.iterations
-            if last or stop.requested is not None or state.iteration % config.checkpoint.every == 0:
-                play.save(state)
-                stop.check()
+        _loop(play, state, shown)
     play.save_policy(state.params, folder.policy, folder.adapter)
     watched.finish(folder, page.lines)
+
+
+def _loop(play: SelfPlayRun, state: State, shown: watched.Watched) -> None:
+    """Runs the iterations that are left."""
+    config = play.config
+
+    def once(state: State) -> IterationRecord:
+        try:
+            return _iterate(play, state)
+        except DivergenceError as error:
+            raise DivergenceError(f"iteration {state.iteration + 1}: {error}") from None
+
+    def show(found: IterationRecord) -> None:
+        shown.show(found)
+        if state.iteration in (1, config.iterations):
+            print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
+        if missing := found.metrics["unscored_answers"]:
+            what = f"{missing:.0f} answers could not be scored, and count nowhere"
+            print(f"iteration {state.iteration}: {what}", flush=True)  # noqa: T201 - what is lost
+        for alarm in play.alarms:
+            print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
+        state.ended = config.watch.stop and any(alarm.ends for alarm in play.alarms)
+
+    def left() -> bool:
+        return state.iteration < config.iterations and not state.ended
+
+    loop(play, state, once, show, left=left, due=lambda: not left() or state.iteration % config.checkpoint.every == 0)
 
 
 # ---- what it begins with ---------------------------------------------------------------------------------------------
@@ -238,22 +253,6 @@ def _marks(
 # ---- one iteration ---------------------------------------------------------------------------------------------------
 
 
-def _iterated(play: SelfPlayRun, state: State) -> IterationRecord:
-    """Runs one iteration, or leaves the run as it was before: saved for a resume, or with its last good policy."""
-    before = play.folder.sizes()
-    try:
-        return _iterate(play, state)
-    except Interrupted:
-        play.folder.rewind(before)
-        if play.saved != state.iteration and not gone(state.params):
-            play.save(state)
-        raise
-    except DivergenceError as error:
-        play.folder.rewind(before)
-        why = f"iteration {state.iteration + 1}: {error}"
-    raise play.diverged(state, why)  # here, where the error holds the refused weights no more
-
-
 def _iterate(play: SelfPlayRun, state: State) -> IterationRecord:
     """Runs one iteration of Algorithm 1; the state is changed at its end only."""
     config, clock = play.config, PhaseClock()
@@ -261,12 +260,58 @@ def _iterate(play: SelfPlayRun, state: State) -> IterationRecord:
     reference = PolicyWeights(play.judge) if config.judges else None
     play.roles.seat(play.policy(state.params), reference, play.challenger(state.params))
     try:
-        found = _sample(play, state, memory, clock)
+        played = _play(play, state.iteration, memory, clock)
+        found = _reward(play, state, played, clock)
     finally:
-        play.roles.leave(play.initial_params)
-    weight = config.self_reward.weight if config.judges else 0.0
+        play.roles.leave(play.weights)
     scored = state.scored.with_(found.rewards[found.scored])
-    advantages = role_advantages(
+    advantages = _advantages(config, found, scored)
+    play.folder.append("episodes", episode_records(play, state.iteration, found, advantages))
+    made = _update(play, state, found, advantages, clock)
+    metrics = {"updates": float(made is not None)}
+    if made is not None:
+        state.params, state.optimizer, state.updated = made.params, made.optimizer, True
+        metrics |= made.metrics
+    state.memory, state.scored, state.iteration = memory, scored, state.iteration + 1
+    return iteration_record(play, state, metrics | figures(play, state, found, advantages), found, clock)
+
+
+def _play(play: SelfPlayRun, iteration: int, memory: hygiene.Memory, clock: PhaseClock) -> Played:
+    """Returns queries and answers (lines 3 and 4) of an iteration; the memory is changed."""
+    config, roles = play.config, play.roles
+    queries = _queries(play, iteration, memory)
+    clock.done("queries")
+    asked = ~queries.bad
+    if config.challenger.bad_queries == "as_is":
+        room = config.rollout.max_answer_length
+        asked = np.asarray([roles.fits(roles.prompt(text), room) for text in queries.texts], bool)
+    answers = _answers(play, queries.texts, iteration, asked)
+    probed = _probe(play, iteration)
+    clock.done("answers")
+    return Played(queries, answers, probed)
+
+
+def _reward(play: SelfPlayRun, state: State, played: Played, clock: PhaseClock) -> Sampled:
+    """Returns what was played with R and the judge's marks (line 5)."""
+    config, queries, answers = play.config, played.queries, played.answers
+    rewards, scored, sources = _rewards(play, queries.texts, answers, state.iteration)
+    clock.done("reward")
+    marks, mask, judged = np.zeros_like(rewards), scored, None
+    if config.judges:
+        marks, mask, judged = _marks(play, queries.texts, answers, scored, state.iteration)
+        self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + judged.read, judged)
+    clock.done("self_reward")
+    also = played.probed | sources | play.roles.prompt_tokens()
+    found = Sampled(queries, answers, also, rewards, scored, marks, mask, judged)
+    everything = [*found.told, *(sample for group in found.said for sample in group)]
+    multihost.require_equal("samples", [(sample.token_ids, sample.mask) for sample in everything])
+    return found
+
+
+def _advantages(config: LanguageSelfPlay, found: Sampled, scored: penalty.Scored) -> RoleAdvantages:
+    """Returns the advantages of queries and answers."""
+    weight = config.self_reward.weight if config.judges else 0.0
+    return role_advantages(
         found.rewards,
         found.marks,
         found.mask,
@@ -276,54 +321,28 @@ def _iterate(play: SelfPlayRun, state: State) -> IterationRecord:
         unsolved_queries=config.challenger.unsolved_queries,
         margin=penalty.margin(config.reward.weights, scored, weight),
     )
-    play.folder.append("episodes", episode_records(play, state.iteration, found, advantages))
 
-    # One step for both losses (lines 6 and 7).
-    parts = learning.parts(config, found.said, found.told, advantages, play.trainer.halves)
+
+def _update(
+    play: SelfPlayRun, state: State, found: Sampled, advantages: RoleAdvantages, clock: PhaseClock
+) -> Updated | None:
+    """Makes one step for both losses (lines 6 and 7); None where nothing is left to train on."""
+    parts = learning.parts(play.config, found.said, found.told, advantages, play.trainer.halves)
     parts = learning.with_reference(play.trainer, play.reference_params, parts, play.stop.check_stop)
     clock.done("reference")
-    metrics = {"updates": float(bool(parts))}
+    made = None
     if parts:
-        state.params, state.optimizer, made = learning.step(
+        made = learning.step(
             play.trainer,
             state.params,
             state.optimizer,
             parts,
             base_params=play.base_params,
-            donate=state.params is not play.initial_params,  # trained as they are, these are the reference, too
+            donate=state.params is not play.weights,  # trained as they are, these are the reference, too
             check_stop=play.stop.check_stop,
         )
-        metrics |= made
-        state.updated = True
     clock.done("update")
-    state.memory, state.scored, state.iteration = memory, scored, state.iteration + 1
-    return iteration_record(play, state, metrics | figures(play, state, found, advantages), found, clock)
-
-
-def _sample(play: SelfPlayRun, state: State, memory: hygiene.Memory, clock: PhaseClock) -> Sampled:
-    """Returns queries, answers (lines 3 and 4) and rewards (line 5) of an iteration; the memory is changed."""
-    config, iteration = play.config, state.iteration
-    queries = _queries(play, iteration, memory)
-    clock.done("queries")
-    room, roles = config.rollout.max_answer_length, play.roles
-    asked = ~queries.bad
-    if config.challenger.bad_queries == "as_is":
-        asked = np.asarray([roles.fits(roles.prompt(text), room) for text in queries.texts], bool)
-    answers = _answers(play, queries.texts, iteration, asked)
-    probed = _probe(play, iteration)
-    clock.done("answers")
-    rewards, scored, sources = _rewards(play, queries.texts, answers, iteration)
-    clock.done("reward")
-    marks, mask, judged = np.zeros_like(rewards), scored, None
-    if config.judges:
-        marks, mask, judged = _marks(play, queries.texts, answers, scored, iteration)
-        self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + judged.read, judged)
-    clock.done("self_reward")
-    also = probed | sources | play.roles.prompt_tokens()
-    found = Sampled(queries, answers, also, rewards, scored, marks, mask, judged)
-    everything = [*found.told, *(sample for group in found.said for sample in group)]
-    multihost.require_equal("samples", [(sample.token_ids, sample.mask) for sample in everything])
-    return found
+    return made
 
 
 def _probe(play: SelfPlayRun, iteration: int) -> dict[str, float]:

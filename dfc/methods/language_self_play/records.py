@@ -41,6 +41,20 @@ class Queries:
 
 
 @dataclasses.dataclass(frozen=True)
+class Played:
+    """What an iteration sampled.
+
+    Attributes:
+      queries: of the iteration. answers: to each, none where it was not asked.
+      probed: the mean reward of fixed queries.
+    """
+
+    queries: Queries
+    answers: list[list[Reply]]
+    probed: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Sampled:
     """What an iteration sampled, and what of it was scored.
 

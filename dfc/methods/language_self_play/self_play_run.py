@@ -1,4 +1,4 @@
-"""A run of self-play while it runs: its state, what every iteration needs beside it, how both survive a stop."""
+"""A run of self-play while it runs: its state, and what every iteration needs beside it."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -10,22 +10,20 @@ from jax.sharding import Mesh
 
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay
-from dfc.errors import CheckpointError, ConfigError, TrainingError
+from dfc.errors import CheckpointError, ConfigError
 from dfc.methods.language_self_play import hygiene, penalty, watch
 from dfc.methods.language_self_play.sampling import Roles
-from dfc.methods.language_self_play.update import CHALLENGER, ROLES, SOLVER, has_roles
+from dfc.methods.language_self_play.update import CHALLENGER, ROLES, has_roles
 from dfc.models import huggingface
-from dfc.models.lora import LoraConfig
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import Adapters, Params
-from dfc.rollout.trained_weights import difference, lora_config
+from dfc.models.transformer import Params
+from dfc.rollout.trained_weights import difference
 from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
-from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.training import export
 from dfc.training.online_trainer import make_trainer
-from dfc.training.trainer import Trainer, gone
+from dfc.training.run import PolicyRun
 from dfc.training.update_parts import LossFunction
 
 
@@ -54,36 +52,59 @@ class State:
     ended: bool = False
     updated: bool = False
 
+    @property
+    def number(self) -> int:
+        """Of its checkpoint."""
+        return self.iteration
+
+    @property
+    def steps(self) -> int:
+        """Iterations done."""
+        return self.iteration
+
+    @property
+    def trained(self) -> Params:
+        """What the next iteration begins with."""
+        return self.params
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns all trees of arrays to save, by name."""
+        return {"params": self.params, "optimizer": self.optimizer}
+
+    def progress(self) -> dict[str, Any]:
+        """Returns the rest, as JSON."""
+        return {
+            "memory": self.memory.state(),
+            "watch": dataclasses.asdict(self.watch),
+            "scored": dataclasses.asdict(self.scored),
+            "judged": self.judged,
+            "marked": self.marked,
+            "ended": self.ended,
+            "updated": self.updated,
+        }
+
 
 @dataclasses.dataclass
-class SelfPlayRun:
+class SelfPlayRun(PolicyRun[State]):
     """What every iteration needs beside the state.
 
     Attributes:
-      source: the model's folder. initial_params: its weights as they play.
+      roles: what samples.
       judge: the weights of the reference as they play. reference_params: as the trainer reads them.
       base_params: those that adapters are trained beside; None: all weights are trained.
-      data: the queries of a file; empty where the Challenger writes them.
       score: R. probes: fixed queries that R is measured on. alarms: of the newest iteration.
-      saved: number of the newest checkpoint.
+      data: the queries of a file; empty where the Challenger writes them.
     """
 
     config: LanguageSelfPlay
-    folder: RunFolder
-    stop: Stop
-    source: Path
     roles: Roles
-    trainer: Trainer
-    checkpointer: Checkpointer
-    initial_params: Params
     judge: Params
     reference_params: Params
     base_params: Params | None
     score: Callable[[Sequence[str], Sequence[str]], Any]
-    probes: list[str] = dataclasses.field(default_factory=list)
-    data: list[str] = dataclasses.field(default_factory=list)
-    alarms: list[watch.Alarm] = dataclasses.field(default_factory=list)
-    saved: int | None = None
+    probes: list[str] = dataclasses.field(default_factory=list, kw_only=True)
+    data: list[str] = dataclasses.field(default_factory=list, kw_only=True)
+    alarms: list[watch.Alarm] = dataclasses.field(default_factory=list, kw_only=True)
 
     @classmethod
     def open(
@@ -128,82 +149,44 @@ class SelfPlayRun:
         frozen = trainer.frozen_params(weights)
         judge = _reference(config, mesh) if config.reference else weights
         return cls(
-            config,
             folder,
             stop,
-            source,
-            roles,
-            trainer,
             Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
+            config,
+            source,
             weights,
+            trainer,
+            roles,
             judge,
             trainer.frozen_params(judge) if config.reference else frozen,
             frozen if config.adapter.rank else None,
             score,
+            policies=ROLES if config.adapter_per_role else (),
         )
 
-    @property
-    def lora(self) -> LoraConfig | None:
-        """What is trained instead of all weights, if it is."""
-        return lora_config(self.config.adapter)
-
     def challenger(self, trained: Params) -> PolicyWeights | None:
-        """Returns what writes queries, from what is trained; None where it is what answers."""
-        return self.policy(trained[CHALLENGER]) if has_roles(trained) else None
+        """Returns the Challenger's rollout weights, or None if it shares the Solver's."""
+        return self.policy(trained, CHALLENGER) if has_roles(trained) else None
 
-    def policy(self, trained: Params) -> PolicyWeights:
-        """Returns what answers, from what is trained, and where roles share it what writes queries."""
-        played = self.trainer.policy(_of_solver(trained))
-        if self.lora is None:
-            return PolicyWeights(played)
-        return PolicyWeights(self.initial_params, Adapters(played, self.lora.scale))
+    def begin(self) -> State:
+        """Returns the state of a run that begins."""
+        params = self._initial()
+        return State(0, params, self.initial_state(params), hygiene.Memory(), watch.Watch())
 
-    def save(self, state: State) -> None:
-        """Writes a checkpoint from which the run resumes exactly here."""
-        progress = {
-            "positions": self.folder.positions(),
-            "memory": state.memory.state(),
-            "watch": dataclasses.asdict(state.watch),
-            "scored": dataclasses.asdict(state.scored),
-            "judged": state.judged,
-            "marked": state.marked,
-            "ended": state.ended,
-            "updated": state.updated,
-        }
-        self.checkpointer.save(state.iteration, {"params": state.params, "optimizer": state.optimizer}, progress)
-        self.saved = state.iteration
+    def template(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """Returns arrays of the structure, types and placement that a checkpoint's arrays are to have."""
+        del saved
+        return self.shapes(self._initial())
 
-    def restore(self) -> State:
-        """Returns the state of the newest checkpoint; without one, empties the streams and begins."""
-
-        def begin() -> Params:  # made again where it is needed: kept, it would be one more copy
-            return self.trainer.initial_params(self.initial_params, self.config.seed)
-
-        def first() -> Any:  # noqa: ANN401 - any tree of arrays
-            return {role: begin() for role in ROLES} if self._has_roles else begin()
-
-        def like(_: Any) -> dict[str, Any]:  # noqa: ANN401 - any tree of arrays
-            own = begin()
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), own)  # type: ignore[no-untyped-call]  # jax leaves it untyped
-            found = {"params": shapes, "optimizer": self.trainer.abstract_state(own)}
-            return {name: dict.fromkeys(ROLES, tree) for name, tree in found.items()} if self._has_roles else found
-
-        restored = self.checkpointer.restore(like)
-        if restored is None:
-            self.folder.rewind(dict.fromkeys(self.folder.positions(), 0))
-            params, state = first(), self.trainer.initial_state
-            optimizer = {role: state(own) for role, own in params.items()} if self._has_roles else state(params)
-            return State(0, params, optimizer, hygiene.Memory(), watch.Watch())
+    def state_of(self, restored: Restored) -> State:
+        """Returns the state that a checkpoint holds."""
         known = restored.progress
         if "scored" not in known:
             self._refuse_other_penalty(restored.step, ended=known["ended"])
-        self.folder.rewind(known["positions"])
-        self.saved = restored.step
-        print(f"resuming after iteration {restored.step}; records after it are made again", flush=True)  # noqa: T201 - progress
         return State(
             restored.step,
             # Before the first update they are the reference's own, with which a run that was not stopped shares calls.
-            restored.arrays["params"] if known["updated"] else first(),
+            restored.arrays["params"] if known["updated"] else self._initial(),
             restored.arrays["optimizer"],
             hygiene.Memory(known["memory"]),
             watch.Watch(**known["watch"]),
@@ -213,6 +196,12 @@ class SelfPlayRun:
             known["ended"],
             known["updated"],
         )
+
+    def _initial(self) -> Params:
+        """Returns what is trained before the first update; it is made again where it is needed, as a copy is large."""
+        if self.policies:
+            return {role: self.trainer.initial_params(self.weights, self.config.seed) for role in self.policies}
+        return self.trainer.initial_params(self.weights, self.config.seed)
 
     def _refuse_other_penalty(self, step: int, *, ended: bool) -> None:
         """Raises a `CheckpointError` if what follows an older checkpoint would be trained by another rule than it."""
@@ -226,50 +215,14 @@ class SelfPlayRun:
                 "run under another name, or end this one with the version that began it"
             )
 
-    @property
-    def _has_roles(self) -> bool:
-        """Whether each role trains a tree of its own."""
-        return self.config.adapter_per_role
-
     def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
         """Writes a policy, and its adapters if these are what is trained; of roles with adapters the Solver's.
 
         The Challenger's lie beside it (`dfc.runs.run_folder.RunFolder.of_challenger`).
         """
         if has_roles(trained):
-            self.save_policy(trained[CHALLENGER], self.folder.of_challenger(path), self.folder.of_challenger(adapter))
-        export.save_policy(
-            path,
-            adapter,
-            self.trainer.policy(_of_solver(trained)),
-            model=self.trainer.config,
-            lora=self.lora,
-            source=self.source,
-            name=self.config.model.path,
-            # The files have what four bits have lost. Placed as the adapters are: one program merges both.
-            weights=lambda: huggingface.load(
-                self.source, mesh=self.trainer.execution.mesh, dtype=self.config.model.dtype
-            )[1],
-        )
-
-    def diverged(self, state: State, why: str) -> TrainingError:
-        """Writes the newest policy that is left, and returns what to report to whoever started the run.
-
-        Args:
-          state: before the update, which may have taken its arrays.
-          why: which update is refused, and for what.
-        """
-        rate = self.config.optimizer.learning_rate
-        if gone(state.params):
-            state = self.restore()
-        if state.iteration == 0:
-            return export.diverged(why, rate)
-        self.save_policy(state.params, self.folder.last_good, self.folder.last_good_adapter)
-        return export.diverged(why, rate, self.folder.last_good, state.iteration)
-
-
-def _of_solver(trained: Params) -> Params:
-    return trained[SOLVER] if has_roles(trained) else trained
+            self.write_policy(trained, self.folder.of_challenger(path), self.folder.of_challenger(adapter), CHALLENGER)
+        super().save_policy(trained, path, adapter)
 
 
 def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:

@@ -13,6 +13,7 @@ from dfc.methods.language_self_play.roles import RoleAdvantages
 from dfc.models.transformer import Params
 from dfc.packing import Halves, packed, segment
 from dfc.samples import Sample, TokenBatch
+from dfc.training.run import Updated
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import LossFunction, Part
 
@@ -108,7 +109,7 @@ def step(
     base_params: Params | None,
     donate: bool,
     check_stop: Callable[[], None],
-) -> tuple[Params, Any, dict[str, float]]:
+) -> Updated:
     """Returns what is trained and the optimizer's state after one step for both losses, and the figures of it.
 
     Args:
@@ -124,7 +125,7 @@ def step(
     if not has_roles(params):
         made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, check_stop=check_stop)
         figures = {"loss": made.loss, "gradient_norm": made.gradient_norm, **made.metrics, **made.gap}
-        return made.params, made.optimizer_state, figures
+        return Updated(made.params, made.optimizer_state, figures)
     params, optimizer, metrics = dict(params), dict(optimizer), {"loss": 0.0, "gradient_norm": 0.0}
     for part in given:
         role = part.name
@@ -134,7 +135,7 @@ def step(
         metrics |= made.metrics | {f"{role}/{name}": value for name, value in own.items()}
         metrics["loss"] += made.loss
         metrics["gradient_norm"] = math.hypot(metrics["gradient_norm"], made.gradient_norm)
-    return params, optimizer, metrics
+    return Updated(params, optimizer, metrics)
 
 
 def has_roles(params: Params) -> bool:

@@ -50,6 +50,7 @@ from dfc.tools.fit.published import reward_model_of
 from dfc.tools.fit.workload import OtherModel, Workload, decided
 from dfc.tools.small_models import imitation
 from dfc.training import online_trainer, rl
+from dfc.training.method import Method
 from dfc.training.trainer import Trainer
 
 REWARD_MODEL = "reward model"
@@ -191,7 +192,7 @@ def _trained(
         found,
         micro_batches=iteration.passes(config, batch, lengths, played.shards, updates),
         updates=updates,
-        reference=learning_of(config).reads_reference,
+        reference=method_of(config).reads_reference,
         scores=config.grpo.importance_cap > 0 and updates > 1,
         group_policies=groups - 1,
         past_policies=config.pool.size if config.opponent == "pool" else 0,
@@ -263,9 +264,9 @@ def _meeting(config: Evaluate, find: Find, topology: Topology, lengths: Lengths)
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def learning_of(config: RlRunConfig) -> rl.Learning:
-    """Returns what a recipe makes of its episodes."""
-    return divide_fuse_conquer.learning(config) if isinstance(config, DivideFuseConquer) else rl.grpo(config)
+def method_of(config: RlRunConfig) -> Method:
+    """Returns the method of a recipe."""
+    return divide_fuse_conquer.method_of(config) if isinstance(config, DivideFuseConquer) else rl.grpo(config)
 
 
 def make_trainer(config: RlRunConfig | Sft | Preference | LanguageSelfPlay, workload: Workload, mesh: Mesh) -> Trainer:
@@ -273,7 +274,7 @@ def make_trainer(config: RlRunConfig | Sft | Preference | LanguageSelfPlay, work
     training, adapter = workload.training, workload.adapter
     if isinstance(config, RlRunConfig | LanguageSelfPlay):
         config = dataclasses.replace(config, training=training, adapter=adapter)
-        loss = update.make_losses(config) if isinstance(config, LanguageSelfPlay) else learning_of(config).loss
+        loss = update.make_losses(config) if isinstance(config, LanguageSelfPlay) else method_of(config).loss
         return online_trainer.make_trainer(config, workload.model, loss, mesh)
     dropout = RowsAdapterConfig(**vars(adapter))
     config = dataclasses.replace(config, training=training, adapter=dropout)

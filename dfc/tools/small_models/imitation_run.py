@@ -1,22 +1,26 @@
-"""The loop that makes a small model by imitation: packed ahead, measured, saved, resumed where it was stopped."""
+"""A run that makes a small model by imitation: packed ahead, measured, saved, resumed where it was stopped."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from dfc.config import SmallModel
-from dfc.errors import Interrupted
+from dfc.errors import DivergenceError, TrainingError
 from dfc.models.transformer import Params
-from dfc.runs.checkpoint import Checkpointer
+from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import divergence
+from dfc.training.run import TrainingRun, loop
+
+_SHOWN_EVERY = 20  # updates
 
 
 class Batch(Protocol):
@@ -28,6 +32,77 @@ class Batch(Protocol):
 
 
 _B = TypeVar("_B", bound=Batch)
+
+
+@dataclasses.dataclass
+class State:
+    """What a checkpoint holds: the number of updates done, the weights, the optimizer's state."""
+
+    done: int
+    params: Params
+    optimizer: Any
+
+    @property
+    def number(self) -> int:
+        """Of its checkpoint."""
+        return self.done
+
+    @property
+    def steps(self) -> int:
+        """Updates done."""
+        return self.done
+
+    @property
+    def trained(self) -> Params:
+        """What the next update begins with."""
+        return self.params
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns all trees of arrays to save, by name."""
+        return {"params": self.params, "optimizer": self.optimizer}
+
+    def progress(self) -> dict[str, Any]:
+        """Returns the rest, as JSON: nothing."""
+        return {}
+
+
+@dataclasses.dataclass
+class ImitationRun(TrainingRun[State]):
+    """What is open while a small model is made.
+
+    Attributes:
+      initial: the state before the first update.
+    """
+
+    initial: State
+
+    UNIT = "update"
+
+    def begin(self) -> State:
+        """Returns the state of a run that begins."""
+        return self.initial
+
+    def template(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """Returns arrays of the structure, types and placement that a checkpoint's arrays are to have."""
+        del saved
+        return self.initial.arrays()
+
+    def state_of(self, restored: Restored) -> State:
+        """Returns the state that a checkpoint holds."""
+        return State(restored.step, restored.arrays["params"], restored.arrays["optimizer"])
+
+    def diverged(self, state: State, why: str) -> TrainingError:
+        """Returns the refusal: a small model is made again, and no policy of before is of use."""
+        del state
+        return DivergenceError(why)
+
+
+class _Done(NamedTuple):
+    """An update that was made: its loss, its tokens, its seconds."""
+
+    loss: float
+    tokens: int
+    seconds: float
 
 
 def imitate(
@@ -59,43 +134,45 @@ def imitate(
     """
     bounds = divergence.bounds(np.asarray(divergence.largest(params)), config.training.max_growth)
     checkpointer = Checkpointer(checkpoints or folder.checkpoints, keep=config.checkpoint.keep)
-    restored = checkpointer.restore(like={"params": params, "optimizer": state})
-    first = 0
-    if restored is not None:
-        first = restored.step
-        params, state = restored.arrays["params"], restored.arrays["optimizer"]
-    folder.rewind(restored.progress["positions"] if restored is not None else dict.fromkeys(folder.positions(), 0))
+    run = ImitationRun(folder, stop, checkpointer, State(0, params, state))
+    now = run.restore() or run.begin()
     metrics = MetricsWriter(folder)
-    with Progress(config.steps, start_step=first, shorter=config.shorter) as progress, ThreadPoolExecutor(1) as ahead:
-        upcoming = ahead.submit(batches, first)  # the next step's batches are packed while the device works
-        for step in range(first, config.steps):
+    with (
+        Progress(config.steps, start_step=now.done, shorter=config.shorter) as progress,
+        ThreadPoolExecutor(1) as ahead,
+    ):
+        upcoming = [ahead.submit(batches, now.done)]  # the next step's batches are packed while the device works
+
+        def once(now: State) -> _Done:
             begun = time.perf_counter()
-            given = upcoming.result()
-            upcoming = ahead.submit(batches, step + 1)
-            params, state, loss = update(params, state, given, bounds)
-            done = step + 1
-            tokens = sum(int((b.segments > 0).sum()) for b in given)
-            seconds = time.perf_counter() - begun
-            if done % 20 == 0 or done == config.steps:
-                metrics.write(
-                    step=done,
-                    stage="supervised",
-                    iteration=done,
-                    metrics={"loss": loss, "tokens": tokens},
-                    clock={"seconds": seconds, "tokens_per_second": tokens / seconds},
-                )
-                progress.update(
-                    stage="supervised",
-                    iteration=done,
-                    iterations=config.steps,
-                    step=done,
-                    episodes_per_second=config.transcripts_per_step / seconds,
-                    tokens_per_second=tokens / seconds,
-                    win_rates={},
-                )
-            if done % config.checkpoint.every == 0 or done == config.steps or stop.requested is not None:
-                arrays = {"params": params, "optimizer": state}
-                checkpointer.save(done, arrays, {"positions": folder.positions()})
-            if stop.requested is not None:
-                raise Interrupted(stop.requested)
-    return params
+            given = upcoming.pop().result()
+            upcoming.append(ahead.submit(batches, now.done + 1))
+            now.params, now.optimizer, loss = update(now.params, now.optimizer, given, bounds)
+            now.done += 1
+            return _Done(loss, sum(int((b.segments > 0).sum()) for b in given), time.perf_counter() - begun)
+
+        def show(found: _Done) -> None:
+            if now.done % _SHOWN_EVERY and now.done < config.steps:
+                return
+            metrics.write(
+                step=now.done,
+                stage="supervised",
+                iteration=now.done,
+                metrics={"loss": found.loss, "tokens": found.tokens},
+                clock={"seconds": found.seconds, "tokens_per_second": found.tokens / found.seconds},
+            )
+            progress.update(
+                stage="supervised",
+                iteration=now.done,
+                iterations=config.steps,
+                step=now.done,
+                episodes_per_second=config.transcripts_per_step / found.seconds,
+                tokens_per_second=found.tokens / found.seconds,
+                win_rates={},
+            )
+
+        def due() -> bool:
+            return now.done % config.checkpoint.every == 0 or now.done == config.steps
+
+        loop(run, now, once, show, left=lambda: now.done < config.steps, due=due)
+    return now.params
