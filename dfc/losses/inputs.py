@@ -29,32 +29,44 @@ def policy_inputs(
 ) -> tuple[jax.Array, jax.Array, Packing]:
     """The policy's log-probabilities, which of them count, and how rows are packed."""
     logp = logprobs_input(where, "logprobs", logprobs)
-    counted = counted_input(where, "mask", mask, logp.shape)
+    return logp, *rows_inputs(where, mask, segments, num_segments, logp.shape)
+
+
+def rows_inputs(
+    where: str, mask: ArrayLike, segments: ArrayLike | None, num_segments: int | None, shape: tuple[int, ...]
+) -> tuple[jax.Array, Packing]:
+    """Which tokens count, and how rows are packed."""
+    counted = counted_input(where, "mask", mask, shape)
     if (segments is None) != (num_segments is None):
         raise ValueError(f"{where}: segments and num_segments are given together or not at all")
     if segments is None or num_segments is None:
-        return logp, counted, Packing(None, 1)
+        return counted, Packing(None, 1)
     array = jnp.asarray(segments)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(f"{where}: segments must have an integer dtype, got {array.dtype}")
-    _same_shape(where, "segments", array.shape, logp.shape)
+    same_shape(where, "segments", array.shape, shape)
     if num_segments < 1:
         raise ValueError(f"{where}: num_segments must be 1 or more, got {num_segments}")
-    return logp, counted & (array > 0), Packing(array, num_segments)
+    return counted & (array > 0), Packing(array, num_segments)
 
 
 def logprobs_input(where: str, name: str, value: ArrayLike) -> jax.Array:
     """The policy's log-probabilities, [batch, time] in float32 or wider, none below `_LOWEST`."""
+    return jnp.maximum(token_values_input(where, name, value), _LOWEST)
+
+
+def token_values_input(where: str, name: str, value: ArrayLike) -> jax.Array:
+    """Values per token, [batch, time] in float32 or wider."""
     array = _floating(where, name, value)
     if array.ndim != 2:
         raise ValueError(f"{where}: {name} must be [batch, time], got shape {list(array.shape)}")
-    return jnp.maximum(array if array.dtype.itemsize > 4 else array.astype(jnp.float32), _LOWEST)
+    return array if array.dtype.itemsize > 4 else array.astype(jnp.float32)
 
 
 def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
     """The mask as booleans; where its values are known, outside of a trace, others than 0 and 1 are refused."""
     array = jnp.asarray(mask)
-    _same_shape(where, name, array.shape, shape)
+    same_shape(where, name, array.shape, shape)
     # Log-probabilities have the same shape and type: arguments in another library's order would pass silently.
     if not isinstance(array, jax.core.Tracer) and array.dtype != bool and array.is_fully_addressable:
         values = np.asarray(array.astype(jnp.float32))
@@ -67,7 +79,7 @@ def counted_input(where: str, name: str, mask: ArrayLike, shape: tuple[int, ...]
 def constant_input(where: str, name: str, value: ArrayLike, like: jax.Array) -> jax.Array:
     """Log-probabilities that carry no gradient, in the shape and dtype of the policy's, none below `_LOWEST`."""
     array = _floating(where, name, value)
-    _same_shape(where, name, array.shape, like.shape)
+    same_shape(where, name, array.shape, like.shape)
     return jax.lax.stop_gradient(jnp.maximum(array.astype(like.dtype), _LOWEST))
 
 
@@ -91,6 +103,7 @@ def _floating(where: str, name: str, value: ArrayLike) -> jax.Array:
     return array
 
 
-def _same_shape(where: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def same_shape(where: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Refuses another shape than that of the policy's log-probabilities."""
     if shape != expected:
         raise ValueError(f"{where}: {name} must be [batch, time] = {list(expected)}, got {list(shape)}")

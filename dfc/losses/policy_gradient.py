@@ -1,16 +1,182 @@
-"""The clipped policy gradient: GRPO, GSPO and what lies between."""
+"""The clipped policy gradient: GRPO, GSPO and what lies between, and the pieces that they are made of.
+
+The pieces take and return values per token, [batch, time]; `dfc.losses.aggregation.aggregate` makes a `Loss` of them.
+"""
 
 import math
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from dfc.losses.aggregation import aggregate, check_unit
 from dfc.losses.exponentials import k3_divergence, scaled_exp
-from dfc.losses.inputs import advantages_input, constant_input, not_negative, one_of, policy_inputs
-from dfc.losses.loss import Loss, summed
-from dfc.losses.sequences import Unit, sum_over_units
+from dfc.losses.inputs import advantages_input, constant_input, not_negative, one_of, policy_inputs, token_values_input
+from dfc.losses.loss import Loss
+from dfc.losses.sequences import Packing, Unit
+
+
+def log_likelihood_ratio(
+    logprobs: ArrayLike,
+    old_logprobs: ArrayLike,
+    mask: ArrayLike,
+    *,
+    kind: Literal["token", "sequence"] = "token",
+    segments: ArrayLike | None = None,
+    num_segments: int | None = None,
+) -> jax.Array:
+    r"""The logarithm of the likelihood ratio between two policies, of each action token.
+
+    With S the action tokens of the token's sequence, and sg the stop-gradient::
+
+        token:     log r(t) = log pi(t) - log pi_old(t)
+        sequence:  log r(t) = sg((1 / |S|) sum_{u in S} (log pi(u) - log pi_old(u))) + log pi(t) - sg(log pi(t))
+
+    The second has the value of the sequence's length-normalized ratio at each of its tokens and the derivative of a
+    token's, so that turns may differ in their advantage. It is a logarithm because r itself may be larger than the
+    dtype's numbers; `clipped_surrogate` takes it as it is.
+
+    Args:
+      logprobs: floating [batch, time], log pi of each token under the policy being trained.
+      old_logprobs: floating [batch, time], log pi_old; no gradient passes.
+      mask: [batch, time], 1 at action tokens.
+      kind: whose ratio, a token's or its sequence's.
+      segments: int [batch, time], for packed rows.
+      num_segments: the largest number of sequences in a row; given together with `segments`.
+
+    Returns:
+      Floating [batch, time] in float32 or wider, finite where the mask is 1, without gradient where it is 0.
+      Log-probabilities below -1e30, minus infinity among them, count as -1e30.
+
+    Raises:
+      ValueError: shapes or types do not fit.
+
+    Source: ``token``: Proximal Policy Optimization (arXiv 1707.06347), section 3; ``sequence``: GSPO (arXiv
+    2507.18071), section 4, with the gradient of its GSPO-token.
+
+    >>> new, old = jnp.log(jnp.asarray([[0.8, 0.2]])), jnp.log(jnp.asarray([[0.4, 0.4]]))
+    >>> [f"{x:.2f}" for x in jnp.exp(log_likelihood_ratio(new, old, jnp.ones((1, 2))))[0]]
+    ['2.00', '0.50']
+    >>> [f"{x:.2f}" for x in jnp.exp(log_likelihood_ratio(new, old, jnp.ones((1, 2)), kind="sequence"))[0]]
+    ['1.00', '1.00']
+    """
+    where = "log_likelihood_ratio"
+    one_of(where, ("token", "sequence"), kind=kind)
+    logp, counted, packing = policy_inputs(where, logprobs, mask, segments, num_segments)
+    old = constant_input(where, "old_logprobs", old_logprobs, logp)
+    return _log_ratio(jnp.where(counted, logp, 0), jnp.where(counted, old, 0), counted, packing, kind)
+
+
+def _log_ratio(logp: jax.Array, old: jax.Array, counted: jax.Array, packing: Packing, kind: str) -> jax.Array:
+    """The same of arrays that are finite, and 0 where nothing counts."""
+    if kind == "token":
+        return logp - old
+    return jax.lax.stop_gradient(packing.means(logp - old, counted)) + (logp - jax.lax.stop_gradient(logp))
+
+
+class Surrogate(NamedTuple):
+    """What `clipped_surrogate` returns, all [batch, time].
+
+    Attributes:
+      values: to be minimized; the only one with a gradient.
+      ratio: r, bounded as the values are.
+      clipped: bool, where clipping stops the gradient.
+    """
+
+    values: jax.Array
+    ratio: jax.Array
+    clipped: jax.Array
+
+
+def clipped_surrogate(
+    log_ratio: ArrayLike,
+    advantages: ArrayLike,
+    *,
+    clip_ratio: float,
+    clip_ratio_high: float | None = None,
+    log_weight: ArrayLike | None = None,
+) -> Surrogate:
+    r"""The clipped objective of proximal policy optimization, per token.
+
+    With r = exp(log_ratio), low = clip_ratio, high = clip_ratio_high (or clip_ratio) and w = exp(log_weight)::
+
+        values = -w min(r A, clip(r, 1 - low, 1 + high) A)
+
+    The gradient is that of the branch that the minimum takes; where both are equal, at r = 1 - low and r = 1 + high
+    exactly, it is the unclipped one's. The product w r A is right up to half of the largest number of the dtype
+    (1.7e38 in float32); beyond, the value stays there and its derivative by log r is as large: never NaN.
+
+    Args:
+      log_ratio: floating [batch, time], finite where it counts; `log_likelihood_ratio`, or one of your own.
+      advantages: floating [batch] or [batch, time]; no gradient passes.
+      clip_ratio: 0 or more and below 1.
+      clip_ratio_high: 0 or more, infinity included; None takes `clip_ratio`.
+      log_weight: floating [batch, time], finite where it counts, of a constant factor; None: 1.
+
+    Returns:
+      `Surrogate`. What stands where a token does not count is for `aggregate` to leave out.
+
+    Raises:
+      ValueError: shapes, types or bounds do not fit.
+
+    Source: Proximal Policy Optimization (arXiv 1707.06347), section 3, eq. 7; two bounds: DAPO (arXiv 2503.14476),
+    section 3.1. Departure: `log_weight`.
+
+    >>> ratio = jnp.log(jnp.asarray([[2.0, 0.5], [2.0, 0.5]]))
+    >>> found = clipped_surrogate(ratio, jnp.asarray([1.0, -1.0]), clip_ratio=0.25)
+    >>> found.values.tolist(), found.clipped.tolist()
+    ([[-1.25, -0.5], [2.0, 0.75]], [[True, False], [False, True]])
+    """
+    where = "clipped_surrogate"
+    high = _check_clip(where, clip_ratio, clip_ratio_high)
+    log_r = token_values_input(where, "log_ratio", log_ratio)
+    advantage = advantages_input(where, advantages, log_r)
+    weight = jnp.zeros_like(log_r) if log_weight is None else constant_input(where, "log_weight", log_weight, log_r)
+    r = scaled_exp(log_r, 1.0)
+    clipped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
+    # The branch is chosen before the exponentials: that of a branch not taken may overflow. `minimum` of the two
+    # products would also halve the gradient where they are equal.
+    bound = jnp.where(advantage > 0, 1 + high, 1 - clip_ratio)
+    kept = scaled_exp(jnp.where(clipped, 0, log_r) + weight, advantage)
+    values = -jnp.where(clipped, jax.lax.stop_gradient(scaled_exp(weight, bound * advantage)), kept)
+    return Surrogate(values, jax.lax.stop_gradient(r), clipped)
+
+
+def k3(logprobs: ArrayLike, reference_logprobs: ArrayLike, mask: ArrayLike, *, coefficient: float = 1.0) -> jax.Array:
+    r"""An estimate of KL(pi, pi_ref) from each action token that pi sampled: unbiased and never negative.
+
+    With d = log pi_ref - log pi::
+
+        coefficient (exp(d) - d - 1)
+
+    It is right up to half of the largest number of the dtype (1.7e38 in float32); beyond, it stays there and its
+    derivative by d is as large.
+
+    Args:
+      logprobs: floating [batch, time], log pi of each token under the policy being trained.
+      reference_logprobs: floating [batch, time], log pi_ref; no gradient passes.
+      mask: [batch, time], 1 at action tokens.
+      coefficient: above 0, a factor within these bounds.
+
+    Returns:
+      Floating [batch, time] in float32 or wider, 0 where the mask is 0. Log-probabilities below -1e30 count as -1e30.
+
+    Raises:
+      ValueError: shapes, types or the coefficient do not fit.
+
+    Source: Schulman, Approximating KL Divergence (2020), k3; DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 4.
+
+    >>> penalty = k3(jnp.log(jnp.asarray([[0.5, 0.5]])), jnp.log(jnp.asarray([[0.5, 1.0]])), jnp.ones((1, 2)))
+    >>> [f"{x:.3f}" for x in penalty[0]]
+    ['0.000', '0.307']
+    """
+    where = "k3"
+    if not coefficient > 0:
+        raise ValueError(f"{where}: coefficient must be above 0, got {coefficient}")
+    logp, counted, _ = policy_inputs(where, logprobs, mask, None, None)
+    reference = constant_input(where, "reference_logprobs", reference_logprobs, logp)
+    return k3_divergence(jnp.where(counted, reference, 0) - jnp.where(counted, logp, 0), coefficient)
 
 
 def grpo_loss(
@@ -110,19 +276,14 @@ def grpo_loss(
     (-2.0, 1.0)
     """
     where = "grpo_loss"
-    high = clip_ratio if clip_ratio_high is None else clip_ratio_high
-    if not 0 <= clip_ratio < 1:
-        raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
-    not_negative(where, clip_ratio_high=high, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
-    not_negative(where, max_length=max_length)
+    _check_clip(where, clip_ratio, clip_ratio_high)
+    not_negative(where, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
     if kl_coefficient and reference_logprobs is None:
         raise ValueError(f"{where}: kl_coefficient is {kl_coefficient} but reference_logprobs is None; give both")
     if proximal_logprobs is not None and not importance_cap:
         raise ValueError(f"{where}: proximal_logprobs are given but importance_cap is 0; give both")
     one_of(where, ("token", "sequence"), ratio=ratio)
-    one_of(where, get_args(Unit), unit=unit)
-    if (unit == "fixed_length") != (max_length > 0):
-        raise ValueError(f"{where}: unit is {unit!r} but max_length is {max_length}; 'fixed_length' needs one above 0")
+    check_unit(where, unit, max_length)
     logp, counted, packing = policy_inputs(where, logprobs, mask, segments, num_segments)
     sampled = constant_input(where, "sampled_logprobs", sampled_logprobs, logp)
     proximal = logp if proximal_logprobs is None else proximal_logprobs
@@ -131,34 +292,44 @@ def grpo_loss(
 
     # Replaced before the exponentials, not after: a gradient of inf times zero is NaN.
     logp, sampled, before, advantage = (jnp.where(counted, x, 0) for x in (logp, sampled, before, advantage))
-    log_ratio, log_weight = logp - before, before - sampled
-    if ratio == "sequence":
-        log_ratio, log_weight = packing.means(log_ratio, counted), packing.means(log_weight, counted)
-        log_ratio = jax.lax.stop_gradient(log_ratio) + (logp - jax.lax.stop_gradient(logp))
-    r = scaled_exp(log_ratio, 1.0)
-    stopped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
-    per_token = {"ratio": r, "clip_fraction": stopped.astype(logp.dtype), "negative_logprob": -logp}
-    log_capped = jnp.zeros_like(logp)
+    log_capped = None
+    metrics = {"negative_logprob": -logp}
     if importance_cap:
+        log_weight = before - sampled
+        if ratio == "sequence":
+            log_weight = packing.means(log_weight, counted)
         log_capped = jnp.minimum(log_weight, math.log(importance_cap))
-        per_token["importance_weight"] = scaled_exp(log_capped, 1.0)
-        per_token["importance_capped"] = (log_weight > math.log(importance_cap)).astype(logp.dtype)
-    # The branch is chosen before the exponentials: that of a branch not taken may overflow. `minimum` of the two
-    # products would also halve the gradient where they are equal.
-    bound = jnp.where(advantage > 0, 1 + high, 1 - clip_ratio)
-    kept = scaled_exp(jnp.where(stopped, 0, log_ratio) + log_capped, advantage)
-    values = -jnp.where(stopped, jax.lax.stop_gradient(scaled_exp(log_capped, bound * advantage)), kept)
+        metrics["importance_weight"] = scaled_exp(log_capped, 1.0)
+        metrics["importance_capped"] = log_weight > math.log(importance_cap)
+    surrogate = clipped_surrogate(
+        _log_ratio(logp, before, counted, packing, ratio),
+        advantage,
+        clip_ratio=clip_ratio,
+        clip_ratio_high=clip_ratio_high,
+        log_weight=log_capped,
+    )
+    values = surrogate.values
+    metrics |= {"ratio": surrogate.ratio, "clip_fraction": surrogate.clipped}
     if reference_logprobs is not None:
         reference = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
-        gap = reference - logp
-        per_token["kl"] = k3_divergence(gap)
+        metrics["kl"] = k3_divergence(reference - logp)
         if kl_coefficient:
-            values = values + k3_divergence(gap, kl_coefficient)
+            values = values + k3_divergence(reference - logp, kl_coefficient)
+    return aggregate(
+        values,
+        counted,
+        unit=unit,
+        max_length=max_length,
+        metrics=metrics,
+        segments=segments,
+        num_segments=num_segments,
+    )
 
-    total = sum_over_units(values, counted, unit, packing) / (max_length or 1)
-    # Bounded terms of both signs may overflow in the sum: infinity less infinity.
-    total = jnp.where(jnp.isnan(total) & jnp.isfinite(values).all(), jnp.inf, total)
-    averaged: Unit = "token" if unit == "token" else "sequence"
-    metrics = {name: sum_over_units(x, counted, averaged, packing) for name, x in per_token.items()}
-    weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(logp.dtype)) > 0).sum()
-    return summed(packing.checked(total), weight, metrics)
+
+def _check_clip(where: str, clip_ratio: float, clip_ratio_high: float | None) -> float:
+    """Refuses bounds that are none; returns the upper one."""
+    high = clip_ratio if clip_ratio_high is None else clip_ratio_high
+    if not 0 <= clip_ratio < 1:
+        raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
+    not_negative(where, clip_ratio_high=high)
+    return high
