@@ -34,8 +34,8 @@ SMALL = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the two files of the page, the first of them shown in three pieces."""
-    *rewards, method, _ = re.findall(r"```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    """A folder with the two files of the page that are one's own, the first of them shown in three pieces."""
+    _, *rewards, method, _ = re.findall(r"```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "rewards.py").write_text("\n\n".join(rewards))
     (tmp_path / "raft.py").write_text(method)
     monkeypatch.chdir(tmp_path)
