@@ -18,7 +18,8 @@ from dfc.models.chat import ChatTokenizer
 from dfc.models.huggingface import load, resolve
 from dfc.packing import packed, segment
 from dfc.rewards import outcome_reward
-from dfc.rollout.runner import EpisodeSpec, RolloutRunner
+from dfc.rollout.match import EpisodeSpec
+from dfc.rollout.runner import RolloutRunner
 from dfc.samples import TokenBatch
 from dfc.training.optimizer import make_optimizer
 from dfc.training.trainer import Trainer, Update
@@ -43,8 +44,7 @@ def train(iterations: int, seed: int = 0) -> Iterator[tuple[float, Update]]:
     engine.set_params(initial, 0, policy="opponent")
     runner = RolloutRunner(rollout, tokenizer, engine, opponent="opponent", opponent_name="initial")
     trainer = Trainer(model, loss, make_optimizer(OptimizerConfig(learning_rate=1e-3)))
-    params = trainer.initial_params(initial)
-    optimizer_state = trainer.initial_state(params)
+    optimizer_state = trainer.initial_state(params := trainer.initial_params(initial))
 
     for iteration in range(iterations):
         # Play: the games of a group share the deal and the seat, and differ in what is sampled.
