@@ -11,6 +11,7 @@ from doc_pages import ROOT, blocks
 
 from dfc.methods import loop
 from dfc.models.huggingface import load, resolve
+from dfc.models.transformer import stack_layers
 
 FILE = ROOT / "dfc" / "methods" / "loop.py"
 
@@ -37,9 +38,10 @@ def test_the_loop_trains():
     _, initial = load(resolve("tiny_player"), dtype="float32")
     done = list(loop.train(iterations=3))
     assert len(done) == 3
-    weights = [initial, *(update.params for _, update in done)]
+    weights = [stack_layers(initial), *(update.params for _, update in done)]
     for before, after in itertools.pairwise(weights):
         assert 1e-5 < size_of_change(before, after) < 0.1
+    assert size_of_change(weights[0], weights[-1]) > 1.5e-3  # one update of Adam is 1e-3 at most
     for reward, update in done:
         assert -1 <= reward <= 1
         assert math.isfinite(update.loss)

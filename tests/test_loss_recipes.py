@@ -247,8 +247,9 @@ def both(shown, name):
 
 
 def paired(array):
-    """Rows of two sequences each, with padding behind them."""
-    return np.pad(array.reshape(len(MASK) // 2, -1), ((0, 0), (0, 3)), constant_values=array.dtype.type(0))
+    """Rows of two sequences each, and behind them padding that only its segment tells from action tokens."""
+    behind = 1 if array is MASK else 0
+    return np.pad(array.reshape(len(MASK) // 2, -1), ((0, 0), (0, 3)), constant_values=behind)
 
 
 @pytest.mark.parametrize("name", ["cispo_loss", "whole_sequence_loss"])
