@@ -54,7 +54,7 @@ class Instruction(NamedTuple):
 
 
 def arrays(shape: str) -> Iterator[int]:
-    """Yields the bytes of each array of a shape that lies in device memory."""
+    """Yields the bytes of each array of a shape that is in device memory."""
     for kind, sizes, layout in _ARRAY.findall(shape):
         if not re.search(r"S\([1-9]\)", layout):
             yield math.prod(int(size) for size in sizes.split(",") if size) * _WIDTHS.get(kind, 4)
@@ -126,7 +126,7 @@ def step(text: str, caches: set[int], axes: set[int]) -> dict[str, Any]:
             taken, put, in_place = fused(computations[called], given, put)
         elif each.kind == "custom-call" and _KERNEL.search(each.rest):
             found["kernels"] += 1
-            taken = sum(size for size in given if size not in caches)  # the rows' slots are added by whoever asks
+            taken = sum(size for size in given if size not in caches)  # the rows' slots are added by the caller
         elif each.kind in _TAKES:
             taken = put
         elif each.kind in _PUTS:

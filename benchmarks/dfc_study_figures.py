@@ -80,7 +80,7 @@ def final_bars(out: Path) -> Any:  # noqa: ANN401 (matplotlib's types are no par
 def played(path: Path, game: str) -> tuple[list[float], list[float]]:
     """Returns (games of this run so far in thousands, win rate) of the iterations in which a game was trained.
 
-    Runs of one game each count as if they ran side by side: which comes first is nobody's merit.
+    Runs of one game each count as if they ran side by side: which comes first means nothing.
     """
     total, own, places, rates = 0.0, 0.0, [], []
     num_games = len(games_of(path))

@@ -236,7 +236,7 @@ CLAIMS = (
     _row("it beats Naive-MSRL (GRPO over all games with its sampling and acceptance)", score_above("naive_multi")),
     _row("it beats Naive-SSRL (a policy for each game)", score_above("naive_single")),
     _row("it beats SFT on wins", score_above("imitation")),
-    _row("conquering mends what fusing costs, and more", None),  # counts of the stages were pooled over seeds
+    _row("conquering regains what fusing costs, and more", None),  # counts of the stages were pooled over seeds
     _row(
         "the format reward keeps the format (format rate with, less without)",
         measured_above("six_games", "six_games-no_format_reward", format_rate),

@@ -70,7 +70,7 @@ def script(game_id: str, strength: scripted.Strength) -> list[list[str]]:
 
 
 def rate(make: Callable[[], Any], said: Sequence[Sequence[str]]) -> float:
-    """Returns steps per second of games that are told what to say, seed by seed."""
+    """Returns steps per second of games with given replies, seed by seed."""
     begun, steps = time.process_time(), 0
     for task, replies in enumerate(said):
         game = make()

@@ -1,4 +1,4 @@
-"""What scripted players of three strengths achieve in every game: the lines between which a model's results lie.
+"""What scripted players of three strengths achieve in every game: the bounds of a model's results.
 
     python benchmarks/game_baselines.py [--games=200] [--only=ID,...] [--split=test] [--markdown] [--quick]
 

@@ -148,7 +148,7 @@ def in_process(command: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compares, or runs one process of ours."""
+    """Compares, or runs one process of dfc."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trl-python", default=".venv-trl/bin/python")
     parser.add_argument("--alternations", type=int, default=3)

@@ -9,7 +9,7 @@ tables of ``dfc.launch.fit`` (sums alone) and the pages of two finished runs, ma
 each way to train is killed after its first iteration and started again, and must leave what the whole one left.
 
 Left out on purpose: config.json, whose keys may be renamed, versions.json and logs of TensorBoard. Hashes are of one
-machine and one set of packages. ``--keep`` keeps the runs; without it they lie in a temporary folder. Ends with 1 where
+machine and one set of packages. ``--keep`` keeps the runs; without it they are in a temporary folder. Ends with 1 where
 something differs, naming the files.
 """
 
@@ -237,7 +237,7 @@ def _launch(config: str, overrides: tuple[str, ...]) -> list[str]:
 
 
 def _timed(name: str, command: list[str], *, fails: bool = False) -> str:
-    """Runs a command of ours to its end, says how long it took and returns what it printed."""
+    """Runs a command of dfc to its end, prints how long it took and returns its output."""
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)  # noqa: S603 - ours
     print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)

@@ -11,8 +11,8 @@ to do at least. Both sides run in one process and take turns; medians with the s
 frees what it made before the next begins.
 
 The limit: with files in the page cache (the default) the copy to fresh memory is the bound, and what a load does on
-top of it, transposing, costs as much as the copy or more on one core; on the disk (``--cold``: the page cache is told
-to forget the files before every turn, where the system has posix_fadvise) the disk is. The table splits the load by
+top of it, transposing, costs as much as the copy or more on one core; on the disk (``--cold``: the page cache is asked
+to drop the files before every turn, where the system has posix_fadvise) the disk is. The table splits the load by
 loading the same bytes as projections (transposed) and as embeddings (not). The goal is 0.7 of the plain read.
 
 Prints a table and one JSON line.
@@ -149,13 +149,13 @@ def main() -> None:
             "plain read": total,
             "load": total,
             "projections, transposed": kernels,
-            "projections, as they lie": kernels,
+            "projections, as stored": kernels,
         }
         sides: dict[str, Callable[[], object]] = {
             "plain read": lambda: [np.fromfile(file, np.uint8) for file in files],
             "load": lambda: huggingface.load(folder, dtype=options.dtype),
             "projections, transposed": turned,
-            "projections, as they lie": straight,
+            "projections, as stored": straight,
         }
         seconds = alternating(sides, options.repeats, (lambda: forget(files)) if options.cold else (lambda: None))
     rates = {name: [sizes[name] / s / 1e9 for s in seconds[name]] for name in sides}

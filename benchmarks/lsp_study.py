@@ -4,7 +4,7 @@
         [--player=runs/lsp_base/policy]
 
 Of every seed: reinforcement on given queries (`data`: equation 4, not TRL's GRPO); self-play with a Challenger that is
-not trained, without self-reward as in the paper, the same where queries that are broken or that nobody solves pay
+not trained, without self-reward as in the paper, the same where queries that are broken or never solved pay
 least, with self-reward of weight 1/7, with both guards, with the KL term as published, with weight 1; and `data` on
 what self-play with self-reward has made. Two of them, `untrained_challenger` and `lsp_zero_worst`, have five seeds, the
 others three. Equally many queries, 32 in every iteration, with 8 answers each; broken ones get none where they pay

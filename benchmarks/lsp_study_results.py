@@ -79,7 +79,7 @@ def measure(out: Path, base: Path, seeds: Sequence[str]) -> Figures:
 
 
 def asker(base: Path) -> Callable[[Path], dict[str, Any]]:
-    """Returns what answers the test queries by the policy of a folder, with one engine for all."""
+    """Returns a function that answers the test queries by the policy of a folder, with one engine for all."""
     mesh = make_mesh(1, 1, 1)
     model, params = huggingface.load(base, mesh=mesh, dtype="float32")
     tokenizer, own = load_tokenizer(base, enable_thinking=None), lsp_study.get_config().rollout

@@ -210,7 +210,7 @@ def _no_tokenizer() -> Any:  # noqa: ANN401 - never called
 
 
 def our_side(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the figures of one process of ours."""
+    """Returns the figures of one process of dfc."""
     begun = time.perf_counter()
     ours = Ours(options.objective, options.model, options.rows, options.cut, options.batch_size)
     figures: dict[str, Any] = {"preparation_seconds": time.perf_counter() - begun}
@@ -322,7 +322,7 @@ def shown(row: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Runs the benchmark, or one process of ours."""
+    """Runs the benchmark, or one process of dfc."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1M,33M")
     parser.add_argument("--objectives", default=",".join(OBJECTIVES))

@@ -52,7 +52,7 @@ LEFT_OUT = {
     "held_constant.py": "ten minutes, and hashes of before a change to compare with (--write, --compare)",
     "offline_training.py": "an interpreter with TRL (--trl-python=PATH --quick)",
     "offline_training_trl.py": "TRL; it is the other side of offline_training.py",
-    "serving_chat.py": "a server to talk to, and somebody who talks",
+    "serving_chat.py": "a server, and a user who types",
     **dict.fromkeys(
         ("dfc_study_results.py", "lsp_study_results.py", "paprika_study_results.py", "playpen_study_results.py"),
         "the runs of its study",

@@ -289,7 +289,7 @@ class Generate:
         Args:
           talks: the conversations.
           token_ids: of the observations.
-          keep_cache: hand the cache on from turn to turn; False: prefill each history again, padded anew.
+          keep_cache: hand the cache on from turn to turn; False: prefill each history again, padded again.
         """
         live, cache = list(talks), None
         history, mask = np.zeros((2, len(live), 0), np.int64)
@@ -313,7 +313,7 @@ class Generate:
 
 
 def require_same_weights(engine: Engine, baseline: Generate, token_ids: TokenSource) -> float:
-    """Returns the largest difference of log-probabilities of one reply of ours; ends the program if it is large."""
+    """Returns the largest difference of log-probabilities of one of dfc's replies; ends the program if it is large."""
     count = min(16, engine.max_length // 3)
     prompt = token_ids(count)
     slot = engine.open(1, sampling=SamplingConfig())

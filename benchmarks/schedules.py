@@ -1,4 +1,4 @@
-"""What the engine's planner makes of conversations, counted without a model: `python benchmarks/schedules.py`.
+"""The engine planner's schedules of conversations, counted without a model: `python benchmarks/schedules.py`.
 
 The engine and its planner are the real ones. In place of the device's programs stand functions that sample nothing but
 zeros and end a reply where it is as long as the workload says; what a call costs is what the planner's own cost model
@@ -145,7 +145,7 @@ def count(conversations: Sequence[Conversation], *, slots: int = 64, max_length:
     engine._run = costed  # type: ignore[method-assign]  # noqa: SLF001 - see above
     waiting = list(conversations)[::-1]
     turn_of: dict[int, tuple[Conversation, int]] = {}
-    said, rng = 0, np.random.default_rng(0)  # tokens that nobody shares
+    said, rng = 0, np.random.default_rng(0)  # tokens that are not shared
 
     def ask(slot: int) -> None:
         conversation, turn = turn_of[slot]

@@ -1,4 +1,4 @@
-"""A chat in a terminal with a served model, which prints how many prompt tokens each turn had read anew.
+"""A chat in a terminal with a served model, which prints how many prompt tokens each turn had read again.
 
     python -m dfc.launch.serve --policy=smollm2-135m &
     python benchmarks/serving_chat.py [--url=http://127.0.0.1:8000/v1] [--temperature=0.3] [--seed=0]
@@ -53,7 +53,7 @@ def main() -> None:
         cached = usage.prompt_tokens_details.cached_tokens or 0
         sent, read = sent + usage.prompt_tokens, read + usage.prompt_tokens - cached
         whole = usage.prompt_tokens + usage.completion_tokens
-        print(f"\n   [{usage.prompt_tokens} prompt tokens, {usage.prompt_tokens - cached} of them read anew]")
+        print(f"\n   [{usage.prompt_tokens} prompt tokens, {usage.prompt_tokens - cached} of them read again]")
     print(f"{len(messages) // 2} turns: {sent} prompt tokens sent, {read} read; the whole conversation has {whole}")
 
 

@@ -29,9 +29,9 @@ STUDIES: Mapping[str, Mapping[str, Sequence[Row]]] = {
     },
     "playpen": {"Claims": [claim.row for claim in playpen.CLAIMS]},
     "language_self_play": {
-        "What came of the second round": lsp.CLAIMS,
+        "Results of the second round": lsp.CLAIMS,
         "Seen afterwards": lsp.AFTERWARDS,
-        "What came of the first round": lsp.FIRST_CLAIMS,
+        "Results of the first round": lsp.FIRST_CLAIMS,
     },
 }
 

@@ -12,7 +12,7 @@ Command: python -m dfc.launch --config=configs/lsp_published.py
 Hardware: not run with these weights. The programs are those of configs/lsp_llama3_2_3b.py: one GPU of 141 GB with
   --config.batch.micro_batch_rows=4, or eight of 80 GB.
 Time: not measured; fit's estimate is 51 s an iteration on the one, 10 s on the eight.
-Score: none of ours. The paper's overall win rates on AlpacaEval against a copy of the base: base 26.5, GRPO 38.8,
+Score: none measured here. The paper's overall win rates on AlpacaEval against a copy of the base: base 26.5, GRPO 38.8,
   LSP-Zero 32.0, LSP 36.4.
 Variant: --config.method=lsp_zero is LSP-Zero. For mathematics (section 5.2) name the task, see
   docs/language_self_play.md. --config.method=data --config.data=FILE --config.optimizer.learning_rate=1e-6 trains on

@@ -1,7 +1,7 @@
-"""Makes a small model that knows the rules and words of Playpen's 14 dialogue games, and none of their tasks by heart.
+"""Makes a small model that knows the rules and words of Playpen's 14 dialogue games but has not memorised tasks.
 
 Paper: none; the model stands in for the paper's base model where there is no accelerator. It imitates scripted players,
-  each with a skill of its own, in tasks drawn anew for every transcript (`split="fresh"`: none of them is in a split
+  each with a skill of its own, in fresh tasks for every transcript (`split="fresh"`: none of them is in a split
   that later stages train on or measure by), and in ten games of TextArena and Paprika that no later stage trains: what
   it keeps of those says what later training costs.
 Command: python -m dfc.launch --config=configs/playpen_player.py

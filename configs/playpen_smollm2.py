@@ -1,7 +1,7 @@
 """Playpen on a real chat model: SmolLM2-135M-Instruct learns taboo and the reference game from scripted players.
 
-Paper: Playpen (arXiv 2504.08590), sections 4.2 and 4.3, in small: SFT on won dialogues of two scripted players, then
-  GRPO beside the strong one from the model after SFT. Ranks, rates and numbers of updates are ours, for a CPU.
+Paper: Playpen (arXiv 2504.08590), sections 4.2 and 4.3, at small scale: SFT on won dialogues of two scripted players,
+  then GRPO beside the strong one from the model after SFT. Ranks, rates and numbers of updates are ours, for a CPU.
 Command: python -m dfc.launch --config=configs/playpen_smollm2.py
   after python -m dfc.models.fetch smollm2-135m, which writes the model to the folder smollm2-135m.
 Hardware: a CPU core.

@@ -59,7 +59,7 @@ def make_game(name: str, /, **options: Any) -> "Game":  # noqa: ANN401 - what is
     """Returns a game by its id, ``FILE.py:CLASS`` or ``module:CLASS``; it has to be reset before it is played.
 
     Raises:
-      ValueError: there is no such game or option; says what there is.
+      ValueError: there is no such game or option; lists those there are.
     """
     from dfc.games import registry  # noqa: PLC0415 - `import dfc` takes no time
 

@@ -28,8 +28,8 @@ def group_relative(
     Args:
       rewards: floating [groups, size].
       normalize_std: divide by the spread; off, A is the difference to the mean.
-      epsilon: 0 or more; keeps small spreads from being blown up.
-      mask: [groups, size], nonzero for members that exist; None counts all. What stands elsewhere is ignored.
+      epsilon: 0 or more; keeps small spreads from being scaled up too much.
+      mask: [groups, size], nonzero for members that exist; None counts all. Other values are ignored.
 
     Returns:
       Floating [groups, size], 0 where the mask is 0.
@@ -67,7 +67,7 @@ def leave_one_out(rewards: Array, *, mask: Array | None = None) -> Array:
 
     Args:
       rewards: floating [groups, size].
-      mask: [groups, size], nonzero for members that exist; None counts all. What stands elsewhere is ignored.
+      mask: [groups, size], nonzero for members that exist; None counts all. Other values are ignored.
 
     Returns:
       Floating [groups, size], 0 where the mask is 0.
@@ -112,7 +112,7 @@ def role_relative(
       num_roles: 1 or more; a Python number, fixed when a caller compiles.
       normalize_std: divide by the role's spread.
       epsilon: 0 or more; as for `group_relative`.
-      mask: [trajectories], nonzero for trajectories that count; None counts all. What stands elsewhere is ignored.
+      mask: [trajectories], nonzero for trajectories that count; None counts all. Other values are ignored.
 
     Returns:
       Floating [trajectories], 0 where the mask is 0. In jax arrays, whose numbers compiled code cannot look at, a
@@ -156,7 +156,7 @@ def update_role_baseline(
       rewards: floating [trajectories].
       roles: int [trajectories], each in 0..len(baseline)-1; number the pairs (game, seat).
       decay: in [0, 1]; at 0 the baseline is the role's last reward, at 1 it never moves.
-      mask: [trajectories], nonzero for trajectories that count; None counts all. What stands elsewhere is ignored.
+      mask: [trajectories], nonzero for trajectories that count; None counts all. Other values are ignored.
 
     Returns:
       The baseline after the batch, floating [roles], and the advantages, floating [trajectories], 0 where the mask is
@@ -198,7 +198,7 @@ def solver(rewards: Array, *, mask: Array | None = None) -> Array:
 
     Args:
       rewards: floating [queries, answers], R(q_i, a_i^j).
-      mask: [queries, answers], nonzero for answers that were scored; None counts all. What stands elsewhere is ignored.
+      mask: [queries, answers], nonzero for answers that were scored; None counts all. Other values are ignored.
 
     Returns:
       Floating [queries, answers], 0 where the mask is 0; over each query it sums to 0.
@@ -231,7 +231,7 @@ def challenger(rewards: Array, *, mask: Array | None = None) -> Array:
 
     Args:
       rewards: floating [queries, answers], R(q_i, a_i^j).
-      mask: [queries, answers], nonzero for answers that were scored; None counts all. What stands elsewhere is ignored.
+      mask: [queries, answers], nonzero for answers that were scored; None counts all. Other values are ignored.
         A query with no such answer is in no mean.
 
     Returns:

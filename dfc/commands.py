@@ -1,4 +1,4 @@
-"""Commands that are printed to be pasted: they name the Python that runs now, which may be on nobody's path."""
+"""Commands that are printed to be pasted: they name the Python that runs now, which need not be on the PATH."""
 
 import shlex
 import sys

@@ -52,7 +52,7 @@ def allocate_seeds(weights: ArrayLike, budget: int, *, minimum: int = 0) -> NDAr
 
         R W_i / sum_j W_j
 
-    Each quota is rounded down and what is left goes, one each, to the largest remainders (ties: the earlier game).
+    Each quota is rounded down and the remainder goes, one each, to the largest remainders (ties: the earlier game).
     If all weights are 0, all quotas are equal. The arithmetic is exact, so every host finds the same numbers.
 
     Args:
@@ -228,5 +228,5 @@ class UpperConfidenceBound:
         self.counts[group] += 1
 
     def observe_nothing(self, group: int) -> None:
-        """Notes that a choice of a group brought no result: it was made, and its group is no longer an unknown one."""
+        """Records that a choice of a group brought no result: it counts as made, so its group has been tried."""
         self.counts[group] += 1

@@ -15,12 +15,12 @@ Speaker = Literal["policy", "opponent", "replaced", "simulator"]
 
 @dataclasses.dataclass(frozen=True)
 class PlayedReply:
-    """One reply as the game took it.
+    """One reply as the game handled it.
 
     Attributes:
       seat: whose.
       text: what was said.
-      speaker: ``policy``, ``opponent``, ``simulator`` (who answers for the game's world), or ``replaced``: the policy's
+      speaker: ``policy``, ``opponent``, ``simulator`` (a player of the game's world), or ``replaced``: the policy's
         turn, but a random legal action was played instead of asking it (`random_action_rate`).
       well_formed: whether it has the form that the prompt asks for; the game counts every other one as malformed.
       aside: whether it answers what was asked aside (`dfc.games.game.Game.aside`): no token of it is in the sample.
@@ -33,9 +33,9 @@ class PlayedReply:
     aside: bool = False
 
     def entry(self) -> list[Any]:
-        """Returns it as records keep it: [seat, text, speaker], then whether it is well formed, and whether aside.
+        """Returns it in the form of records: [seat, text, speaker], then whether it is well formed, and whether aside.
 
-        What is as it usually is, at the end, is left out: most have three entries.
+        Default values at the end are left out: most have three entries.
         """
         usual = [self.well_formed, self.aside] if self.aside else [] if self.well_formed else [False]
         return [self.seat, self.text, self.speaker, *usual]
@@ -47,7 +47,7 @@ class Episode:
 
     Attributes:
       game: registered id. options: constructor values that differ from the id's own. game_seed: its deal.
-      seat: the policy's. opponent: who sat opposite (``none`` in single-player games).
+      seat: the policy's. opponent: the opposite player (``none`` in single-player games).
       group: episodes of one group share game, options, seed and seat.
       replies: every reply in the order played; with game, options and game_seed it replays the game.
       outcomes: per seat, as `dfc.games.game.Outcome` values. forfeited_by: seat that ended it by an invalid reply.
@@ -56,7 +56,7 @@ class Episode:
       illegal_tries: of the policy's seat.
       malformed: whether the policy's last reply could not be read.
       malformed_tries: malformed replies of the policy's seat, the last one included; 0 in records without this count.
-      team: whether the seats share one outcome. abort_reason: why the rules broke the game off, in words; see
+      team: whether the seats share one outcome. abort_reason: why the rules broke the game off, as text; see
         `dfc.games.game.Game.abort_reason`. lost_by, loss_reason: the seat of a team whose reply against the rules lost
         it, and what was wrong with it, where the game says so.
       left_out: whether it is kept out of training and of every mean for another seat's error
@@ -103,12 +103,12 @@ class Episode:
 
     @property
     def broken_off(self) -> bool:
-        """Whether the rules broke the game off and not for the policy's reply: for a partner's, or for nobody's."""
+        """Whether the rules broke the game off, and not for the policy's reply: for a partner's, or for no reply."""
         return not self.failed and self.abort_reason is not None and self.forfeited_by != self.seat
 
     @property
     def quality(self) -> float | None:
-        """How good the game was, from 0 to 100; None where it did not come to its end, or its rules do not say."""
+        """How good the game was, from 0 to 100; None where it was not played to its end, or has no quality."""
         return None if self.failed else self.measures.get("quality")
 
     @property
@@ -118,7 +118,7 @@ class Episode:
 
     @property
     def ran_out(self) -> bool:
-        """Whether a one-player game was stopped by a limit of actions: nobody else can have used it up, so a loss."""
+        """Whether a one-player game was stopped by a limit of actions: only the policy can have used it, so a loss."""
         return not self.failed and not self.overran and self.outcomes == ("truncated",)
 
     @property
@@ -144,7 +144,8 @@ class Episode:
         """Returns the episode as JSON-ready data without its tokens; `more` is added (stage, iteration, reward...).
 
         A failed one also has its `failure`, one that a full context ended its `overrun_by`, one that was broken off its
-        `abort_reason`, one that a reply of a team's seat lost `lost_by` and `loss_reason`, and one of a team says so.
+        `abort_reason`, one that a reply of a team's seat lost `lost_by` and `loss_reason`, and one of a team is marked
+        as such.
         """
         return {
             "game": self.game,

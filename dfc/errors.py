@@ -59,7 +59,7 @@ class DivergenceError(TrainingError):
 
 
 class ExitError(DfcError):
-    """Code of one's own called ``sys.exit``, which ends no run as if it were done (`dfc.own_code`)."""
+    """Custom code called ``sys.exit``, which must not end a run as if it had finished (`dfc.own_code`)."""
 
 
 class DecodingError(DfcError):

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, and locks that say who writes.
+"""Files that are replaced atomically, and locks of writers.
 
-Whoever reads such a file, after whatever ended the process that wrote it, sees what was there before or all of what
-came after, never a half.
+A reader of such a file, however the process that wrote it ended, sees either the old content or all of the new, never
+a part.
 
 Nothing here writes through a symbolic link: a folder that came from elsewhere may hold links to files outside it.
 """
@@ -24,16 +24,16 @@ PARTIAL = ".partial"
 # An address, also as `pathlib` has it, which takes one of the slashes; a single letter is a drive.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
-# What file systems say that keep no folders on the disk by themselves, such as some mounts of buckets and shares.
+# Error numbers of file systems that cannot sync folders, such as some mounts of buckets and shares.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF)
 
-_LINK = "is a symbolic link, and nothing is written through one; remove it, or put what it leads to in its place"
+_LINK = "is a symbolic link, and nothing is written through one; remove it, or put its target in its place"
 
 
 def refuse_link(path: Path) -> None:
     """Raises an OSError (ELOOP) that says what to do if a path itself is a symbolic link.
 
-    Folders that lead to it may be links: whoever names a path decides about those.
+    Folders that lead to it may be links: the caller that names a path decides about those.
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, _LINK, str(path))
@@ -102,8 +102,9 @@ def replacing(
       mode: text in UTF-8, or bytes.
       many_writers: several processes may write this file at once; the last one to end wins. Such files are not forced
         to the disk: one that is lost with the machine is made again. One that is killed leaves its partial file, which
-        nobody reads.
-      errors: what becomes of half a surrogate pair in a text, as a reply may hold: a question mark, or UnicodeError.
+        is never read.
+      errors: what is written for half a surrogate pair in a text, as a reply may hold: a question mark, or
+        UnicodeError.
 
     Raises:
       OSError: it cannot be written.
@@ -111,7 +112,7 @@ def replacing(
     """
     text = None if mode == "wb" else "utf-8"
     partial = path.with_name(f".{path.name}{f'.{uuid.uuid4().hex}' if many_writers else ''}{PARTIAL}")
-    partial.unlink(missing_ok=True)  # of a process that was killed; a link in its place goes, not what it leads to
+    partial.unlink(missing_ok=True)  # of a process that was killed; a link in its place is removed, not its target
     try:
         with open(
             partial, mode.replace("w", "x"), encoding=text, errors=text and errors, opener=_not_through_a_link
@@ -167,7 +168,7 @@ def lock_file(path: Path) -> io.FileIO:
 
 
 def half_a_pair(text: str) -> bool:
-    r"""Returns whether a text holds half a surrogate pair, as JSON can spell: no file, tokenizer or server takes it.
+    r"""Returns whether a text holds half a surrogate pair, as JSON can encode: no file, tokenizer or server takes it.
 
     >>> half_a_pair("\ud83d"), half_a_pair("\U0001f600")
     (True, False)

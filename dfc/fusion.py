@@ -138,7 +138,7 @@ def ties(base: Tree, *params: Tree, density: float = 0.2, scale: float = 1.0) ->
     - Parameters that a tree did not change count among those that K is a share of. Where fewer than K changed, all
       changes stay.
     - Where the trimmed values sum to exactly 0, in float32 and in the order of the trees, the base stays as it is.
-    - NaN counts as the largest magnitude and makes the result NaN where it stands.
+    - NaN counts as the largest magnitude and makes the result NaN there.
 
     Arithmetic is done in float32 (float64 for float64 leaves) and cast back to the leaf's dtype. Works eagerly and
     under jit. A leaf that is a jax array outside jit keeps the sharding it has in the base; a leaf that is numpy in
@@ -265,7 +265,7 @@ def _narrow(total: Leaf, dtype: np.dtype) -> Leaf:
 
 
 def _placed(result: jax.Array, first: Leaf) -> jax.Array:
-    """Puts a result where the first tree has that leaf; under jit that is the compiler's business."""
+    """Puts a result where the first tree has that leaf; under jit that is left to the compiler."""
     if isinstance(result, jax.core.Tracer) or not isinstance(first, jax.Array):
         return result
     return result if result.sharding == first.sharding else jax.device_put(result, first.sharding)
@@ -317,7 +317,7 @@ def _merged(leaves: Sequence[Leaf], bounds: Sequence[Leaf], factor: Leaf) -> Lea
         total = total + where(agrees, change, zero)
         number = number + agrees.astype(zero.dtype)
     mean = total / where(number > 0, number, np.ones_like(zero))
-    # NaN agrees with nobody and must not vanish for that.
+    # NaN has no sign in common with others and must not vanish for that.
     merged = where(elected == elected, mean, elected)  # noqa: PLR0124 - false for NaN alone, in numpy as in jax
     return _narrow(leaves[0].astype(zero.dtype) + factor * merged, leaves[0].dtype)
 

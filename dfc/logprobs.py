@@ -1,9 +1,9 @@
 """Log-probabilities of chosen tokens, without ever holding many logits at a time.
 
 Logits of [tokens, vocabulary] are usually the largest array of a training step: 65,536 tokens and a vocabulary of
-150,000 in float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few numbers
-per token and forgotten; the backward pass projects it again. Sums of exponentials over tiles are kept relative to the
-largest logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
+150,000 in float32 take 39 GB. Here one tile of them, [token_chunk, vocab_chunk], is projected, reduced to a few
+numbers per token and discarded; the backward pass projects it again. Sums of exponentials over tiles are kept relative
+to the largest logit so far, and rescaled when that grows (Milakov and Gimelshein 2018, arXiv:1805.02867, algorithm 3).
 
 Where all logits take less than `WHOLE_BYTES` they are held at once, for the backward pass too: tiles save little there,
 and their sums take time.
@@ -246,7 +246,7 @@ def _computed(
     dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
     arrays = hidden.astype(dtype), embedding.astype(dtype), targets.astype(jnp.int32)
     tokens, vocabulary = hidden.shape[0], embedding.shape[0]
-    # A shard of the vocabulary lies on a device of its own, which `_all_chunks` knows.
+    # A shard of the vocabulary is on a device of its own, which `_all_chunks` handles.
     unsplit = vocab_chunk is None and head.vocab_shards == 1 and (token_chunk is None or token_chunk >= tokens)
     if unsplit and 4 * tokens * vocabulary < WHOLE_BYTES:
         return _all_at_once(*arrays, head)
@@ -315,7 +315,7 @@ def _in_chunks(
     hidden = jnp.pad(hidden, ((0, chunks * size - tokens), (0, 0)))
     targets = jnp.pad(targets, (0, chunks * size - tokens))
     # Chunk k takes tokens k, k + chunks, k + 2 chunks, ... If the batch, and with it the token axis, is split over
-    # devices, every chunk then has its share on every device; contiguous chunks would each lie on a single one.
+    # devices, every chunk then has its share on every device; contiguous chunks would each be on a single one.
     logprobs, entropy = _all_chunks(
         hidden.reshape(size, chunks, width).swapaxes(0, 1),
         embedding.reshape(shards, embedding.shape[0] // shards, width),
@@ -374,7 +374,7 @@ def _forward(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, head: 
         zero = _finite_or_0(sums.largest.max(axis=1, keepdims=True))
         total, moment = (x.sum(axis=1) for x in sums.rescaled(zero))
         log_total = jnp.log(total)
-        # Invalid targets were met nowhere.
+        # Invalid targets were found nowhere.
         chosen = jnp.where((token_ids >= 0) & (token_ids < shards * shard), sums.chosen.sum(axis=1), jnp.nan)
         entropy = log_total - moment / total if head.entropy else jnp.zeros_like(total)
         return carry, (chosen - zero[:, 0] - log_total, entropy, zero[:, 0] + log_total)
@@ -420,7 +420,7 @@ def _backward(
         return embedding_gradient, rows_gradient.sum(axis=0).astype(rows.dtype)
 
     chunks = (hidden, targets, normalizer, entropy, *gradients)
-    # A single chunk meets each row of the vocabulary once: its gradient is then complete, and no float32 copy of all of
+    # A single chunk reads each row of the vocabulary once: its gradient is then complete, and no float32 copy of all of
     # them is needed.
     start = jnp.zeros(embedding.shape, embedding.dtype if hidden.shape[0] == 1 else jnp.float32)
     embedding_gradient, hidden_gradient = _over_chunks(one_chunk, start, chunks)

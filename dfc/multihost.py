@@ -22,12 +22,12 @@ _LONGEST_PROBLEM = 2000  # bytes of one process's message; the rest is cut
 
 
 def is_primary() -> bool:
-    """Returns whether this process is the one that writes files and speaks."""
+    """Returns whether this process is the one that writes files and prints."""
     return jax.process_index() == 0
 
 
 def broadcast(value: Any) -> Any:  # noqa: ANN401 - JSON-ready data
-    """Returns, on every process, the JSON-ready `value` of the first one; what the others pass is not looked at."""
+    """Returns, on every process, the JSON-ready `value` of the first one; what the others pass is ignored."""
     if jax.process_count() == 1:
         return value
     text = json.dumps(value).encode() if is_primary() else b""
@@ -49,7 +49,7 @@ def require_equal(what: str, arrays: Iterable[tuple[np.ndarray, ...]]) -> None:
     """Compares what every process computed by itself and is about to treat as one; with one process does nothing.
 
     Raises:
-      TrainingError: a process has other numbers; named is which.
+      TrainingError: a process has other numbers; names it.
     """
     if jax.process_count() == 1:
         return
@@ -101,7 +101,7 @@ def on_all_hosts(work: Callable[[], _T]) -> _T:
 
     Raises:
       DfcError, OSError: as `work` raised it.
-      DfcError: only another process's did; it has that one's words.
+      DfcError: only another process's did; with its text.
     """
     result: _T | None = None
     cause: DfcError | OSError | None = None
@@ -141,7 +141,7 @@ def all_gather_bytes(data: bytes) -> list[bytes]:
 
 
 def to_host(x: jax.Array) -> np.ndarray:
-    """Returns a whole array, on every process, also one whose parts lie on the devices of several."""
+    """Returns a whole array, on every process, also one whose parts are on the devices of several."""
     if x.is_fully_addressable:
         return np.asarray(x)
     return np.asarray(multihost_utils.process_allgather(x, tiled=True))

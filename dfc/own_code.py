@@ -1,6 +1,6 @@
-"""Code of one's own that a run calls (rewards, games, players, methods): how its errors are told; it ends no process.
+"""Custom code that a run calls (rewards, games, players, methods): how its errors are reported; it ends no process.
 
-``sys.exit`` raises SystemExit, which is no `Exception`: unless somebody takes it for an error, a process ends with the
+``sys.exit`` raises SystemExit, which is no `Exception`: unless it is handled as an error, a process ends with the
 exit code that it names, 0 by default, as if all were done.
 """
 
@@ -16,7 +16,7 @@ _LONGEST = 4000  # characters of an error's text; what is to be done about an en
 
 
 def told(error: BaseException) -> str:
-    """Returns the kind, the text and the place of an error that code of one's own raised, on one line, without keys."""
+    """Returns the kind, the text and the place of an error that custom code raised, on one line, without keys."""
     if isinstance(error, SystemExit):
         what = f"called sys.exit({'' if error.code is None else repr(error.code)})"
     else:

@@ -14,7 +14,7 @@ _LEAST_CHOICES = 16  # that a token of a batch has room for, if any has
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """What lies in a row in one piece, a trajectory or one side of a pair; arrays are [n] but where said.
+    """One contiguous piece of a row, a trajectory or one side of a pair; arrays are [n] unless stated otherwise.
 
     Attributes:
       token_ids: int32. mask: bool, the tokens to train on. advantage: of all of these, or float32 [n], of each.
@@ -226,8 +226,8 @@ def lay_out(
     """Decides from lengths alone where units lie, so that every host decides the same.
 
     Units go, longest first, into the first row with room for it. Rows are of few lengths (`shapes`): a token costs
-    attention over the whole of its row, so short units do not lie in long rows, but where those have room that is
-    computed anyway. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
+    attention over the whole of its row, so short units go into long rows only where these have room
+    left. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
     `micro_batch_rows` long rows, and, for what is left, halves of that: at most four sizes where rows have one length,
     else two or three of each.
 

@@ -115,7 +115,7 @@ def keep_half_of_negatives(values: ArrayLike, seed: int, *, share: float = 0.5) 
     if seed < 0:
         raise ValueError(f"keep_half_of_negatives: seed must be 0 or more, got {seed}")
     negative = np.flatnonzero(array < 0)
-    # A product such as 0.29 * 100 lies just below the whole number that is meant.
+    # A product such as 0.29 * 100 is just below the intended whole number.
     dropped = math.floor(share * len(negative) + 1e-9)
     chosen = np.random.Generator(np.random.Philox(seed)).permutation(negative)[:dropped]
     keep = np.ones(array.shape, np.bool_)

@@ -1,4 +1,4 @@
-"""What a trainer sees, whatever it was sampled for: a context with the tokens a policy wrote in it, and packed rows.
+"""The input of a trainer, from any method: a context with the tokens a policy wrote in it, and packed rows.
 
 Tokens are the truth: what was sampled is what is trained on, token for token; text is never tokenized a second time.
 """
@@ -19,7 +19,7 @@ class Sample:
       token_ids: the whole context: prompts, markup and replies, int32 [n].
       mask: where a token was sampled by the policy (and may be trained on), bool [n].
       sampled_logprobs: of those tokens under the distribution they were sampled from, float32 [n], 0 elsewhere.
-      versions: of the weights that sampled each token, int32 [n], -1 elsewhere; None where nobody kept them.
+      versions: of the weights that sampled each token, int32 [n], -1 elsewhere; None where they were not kept.
       choices: the tokens among which each was sampled, int32 [n, m] with -1 for padding; a row of -1 alone: the whole
         vocabulary. None: that everywhere.
     """
@@ -32,7 +32,7 @@ class Sample:
 
     @classmethod
     def empty(cls) -> Self:
-        """Returns the sample of a game that no policy was asked in."""
+        """Returns the sample of a game without a reply of the policy."""
         return cls(np.zeros(0, np.int32), np.zeros(0, bool), np.zeros(0, np.float32))
 
     @property
@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def begins(self) -> np.ndarray:
-        """Where a reply begins: tokens of the policy after one that is none, bool [n]."""
+        """Where a reply begins: tokens of the policy after one of another source, bool [n]."""
         begins: np.ndarray = self.mask & ~np.concatenate([[False], self.mask[:-1]])
         return begins
 
@@ -52,7 +52,7 @@ class Sample:
 
 
 class TokenBatch(NamedTuple):
-    """Packed rows, all [B, T] but where said; a tuple so that it is a pytree.
+    """Packed rows, all [B, T] unless stated otherwise; a tuple so that it is a pytree.
 
     Attributes:
       tokens: int32.
@@ -60,7 +60,7 @@ class TokenBatch(NamedTuple):
       segments: int32, 1, 2, ... per segment within a row; 0 is padding.
       mask: float32, 1 at action tokens: the log-probability of token t is read at t - 1.
       advantages: float32, the segment's, at its action tokens.
-      sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for rows that lie there.
+      sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for stored rows.
       reference_logprobs: float32, of the reference policy, where it was computed before; None elsewhere.
       choices: int32 [B, T, M], as in `Sample`; None: every token was sampled from the whole vocabulary.
     """

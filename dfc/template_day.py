@@ -1,4 +1,4 @@
-"""The day that chat templates are told, whatever the day of the run."""
+"""The date that is passed to chat templates, whatever the day of the run."""
 
 import datetime as dt
 

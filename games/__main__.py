@@ -150,7 +150,7 @@ def _report_text(report: dict[str, Any]) -> str:
     count = len(report["findings"])
     lines = [f"{report['game']}: {count} fault{'s' * (count > 1)}", *(f"  {f}" for f in report["findings"])]
     if any(finding.partition(": ")[0] in check.FIRST for finding in report["findings"]):
-        lines.append("  What comes after this was not tried; mend it and check again.")
+        lines.append("  What comes after this was not tried; fix it and check again.")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""One fold for all that compares words: what looks like an ASCII letter is one, and what nobody sees is not there.
+"""One fold for all that compares words: what looks like an ASCII letter is one, and invisible characters are ignored.
 
 Source of the look-alikes: Unicode's confusables (UTS 39) as the package ``confusable-homoglyphs`` carries them.
 """
@@ -25,8 +25,8 @@ def fold(text: str) -> str:
     confusables, Latin ones with strokes and the like by their names. Case and punctuation stay. Nothing in ASCII is
     changed but for control characters: white space among them becomes a blank, the line feed stays, the others go.
 
-    It is made for comparing: Russian, Greek or Hindi text is no longer readable afterwards. What is alike only to the
-    mind is not alike here: ``w4ter``, ``vvater`` in ASCII, a word of another language. Idempotent, and linear in the
+    It is made for comparing: Russian, Greek or Hindi text is no longer readable afterwards. What is alike only in
+    meaning is not alike here: ``w4ter``, ``vvater`` in ASCII, a word of another language. Idempotent, and linear in the
     length.
 
     >>> fold("S\u00e3o \u0440\u0430ul\u043e \uff57\uff41\uff54\uff45\uff52 w\u200bater")
@@ -42,7 +42,7 @@ def fold(text: str) -> str:
 
 
 class _Table(dict[int, str]):
-    """What stands for each character, found when it is first met: `str.translate` looks here."""
+    """The replacement of each character, computed on first use by `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         found = self[code] = (
@@ -57,7 +57,7 @@ _TABLE = _Table()
 
 
 def _letter(character: str) -> str:
-    """Returns what stands for a character that has no decomposition."""
+    """Returns the replacement of a character that has no decomposition."""
     if character.isascii():
         return character
     if unicodedata.category(character) == "Mn":

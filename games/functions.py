@@ -1,4 +1,4 @@
-"""Functions of one's own, named by their place: ``FILE.py:NAME`` or ``module:NAME``."""
+"""Custom functions, named by their place: ``FILE.py:NAME`` or ``module:NAME``."""
 
 import functools
 from collections.abc import Callable

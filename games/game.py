@@ -1,6 +1,6 @@
 """The protocol every game keeps: seats, turns, observations, legal actions, outcomes.
 
-The rules never call a model and never see a token. A driver shows `observation(seat)` to whoever is to move and hands
+The rules never call a model and never see a token. A driver shows `observation(seat)` to the seat to move and hands
 the reply to `step`, which extracts one action from it (`dfc.games.parsing`).
 
 Conventions: players sit on seats 0 and 1; an action is what a player writes in the game's grammar, such as
@@ -25,7 +25,8 @@ UNREADABLE, NOT_OF_FORM = "No action could be read.", "The reply does not have t
 class Outcome(enum.StrEnum):
     """How a game ended for one seat, apart from any reward.
 
-    INVALID: this seat lost by a malformed or a repeatedly illegal reply; in a team every seat, whoever replied so, and
+    INVALID: this seat lost by a malformed or a repeatedly illegal reply; in a team every seat, whichever replied so,
+      and
     also where the rules break the game off (`Game._abort`). TRUNCATED: an outside limit (a player's context, a number
     of actions) or unusable simulators stopped the game; no rule decided it.
     """
@@ -38,7 +39,7 @@ class Outcome(enum.StrEnum):
 
 
 class Verdict(enum.StrEnum):
-    """What became of one reply.
+    """The verdict on one reply.
 
     PLAYED: legal, the game moved on. ILLEGAL: readable but against the rules, the same seat is asked again.
     FORFEIT_ILLEGAL: illegal with no try left. MALFORMED: no single action of this game could be read, or the reply is
@@ -119,9 +120,9 @@ class Game(abc.ABC):
       illegal_tries: per seat, illegal replies so far (a legal move does not clear this count).
       malformed_tries: the same of malformed replies; as there, one that forfeits counts.
       forfeited_by: the seat whose invalid reply ended the game, or None.
-      abort_reason: why the rules broke the game off (`_abort`), or how a team's player forfeited, in words, or None.
+      abort_reason: why the rules broke the game off (`_abort`), or how a team's player forfeited, as text, or None.
       lost_by: the seat of a team whose reply against the rules lost the game for all (`_lost`), or None.
-      loss_reason: what was wrong with it, in words, or None.
+      loss_reason: what was wrong with it, as text, or None.
       discarded: why a simulator could not be used, which ended the game, or None.
       actions_played: number of legal actions of players so far.
     """
@@ -239,11 +240,11 @@ class Game(abc.ABC):
         """Sets the position from `_state`'s data, keeping none of its lists."""
 
     def _answered(self, seat: int, reply: str) -> str | int | tuple[Outcome, ...]:
-        """Takes a simulator's reply: returns why it cannot be used, in words for the simulator; or, like `_play`.
+        """Takes a simulator's reply: returns why it cannot be used, as a text for the simulator; or, like `_play`.
 
         A reply that is refused must leave the position as it was.
         """
-        what = f"{self.id} has simulators {self.simulators} and does not say what becomes of their replies"
+        what = f"{self.id} has simulators {self.simulators} and does not define how their replies are used"
         raise NotImplementedError(what)
 
     def extract(self, reply: str) -> str | None:
@@ -265,7 +266,7 @@ class Game(abc.ABC):
     def well_formed(self, reply: str) -> bool:
         """Returns whether a reply is one block of thought, ``<think>...</think>``, and after it one action alone.
 
-        Whoever was told to think first is held to it by the driver (`step`); the rules know of no prompt.
+        A player that was told to think first is held to it by the driver (`step`); the rules know of no prompt.
         """
         said = text_after_thought(reply)
         return said is not None and self.is_action(said)
@@ -287,7 +288,7 @@ class Game(abc.ABC):
         return self.illegal_allowance, self.malformed_allowance
 
     def standing(self) -> tuple[Outcome, ...] | None:
-        """Returns what the game's own measure, such as chips, says of an unfinished game; None where it has none.
+        """Returns the standing of an unfinished game by its own measure, such as chips; None where it has none.
 
         WIN and LOSS, or DRAW for all, one per player. It changes nothing.
         """
@@ -319,11 +320,11 @@ class Game(abc.ABC):
         )
 
     def role(self, seat: int) -> str:
-        """Returns who sits on a seat: ``player``, or the role of a simulator."""
+        """Returns the role of a seat: ``player``, or the role of a simulator."""
         return "player" if seat < self.seats else self.simulators[seat - self.seats]
 
     def player_role(self, seat: int) -> str:
-        """Returns what somebody is called: the player's role of `player_roles`, where there are any, or `role`."""
+        """Returns the name of a seat's role: the player's role of `player_roles`, where there are any, or `role`."""
         return self.player_roles[seat] if seat < len(self.player_roles) else self.role(seat)
 
     def seat_of(self, player_role: str) -> int:
@@ -358,8 +359,8 @@ class Game(abc.ABC):
     def observation(self, seat: int) -> str:
         """Returns what is new for a seat since its last reply: the rules first, then the news, one item a line.
 
-        With `history` everything since the start, again. Of whoever is asked aside it is the question instead of the
-        news, which wait for the next ordinary turn; so do the rules, which are shown before it if they are new.
+        With `history` everything since the start, again. For a seat that is asked aside it is the question instead of
+        the news, which wait for the next ordinary turn; so do the rules, which are shown before it if they are new.
 
         Raises:
           ValueError: the game has no such seat (a negative one would show another seat's secrets).
@@ -386,7 +387,7 @@ class Game(abc.ABC):
         seat = self._mover()
         if seat >= self.seats:
             return self._step_simulator(seat, reply)
-        said = spoken(reply) if well_formed else None  # what is thought is none of a game's business
+        said = spoken(reply) if well_formed else None  # a game does not read thoughts
         action = None if said is None else self._canonical(said)
         self._replied(seat, action)
         if action is None:
@@ -456,7 +457,7 @@ class Game(abc.ABC):
         return Verdict.REFUSED
 
     def _replied(self, seat: int, said: str | None) -> None:
-        """Notes that a seat has seen its news and replied; an aside leaves no trace."""
+        """Records that a seat has seen its news and replied; an aside leaves no trace."""
         if self._aside is not None:
             return
         forgets = self.role(seat) in self.stateless_roles
@@ -578,8 +579,8 @@ class Game(abc.ABC):
         """Breaks off the game of a team or of a single player: for `_play` and `_answered` to return.
 
         Args:
-          why: in words, for the record; a player is not told.
-          by: the seat whose reply is the reason; None where nobody's is, such as at the game's own limit of turns.
+          why: a text for the record, not shown to players.
+          by: the seat whose reply is the reason; None where it is no reply, such as at the game's own limit of turns.
 
         Raises:
           ValueError: the players are no team, or there is no such seat.
@@ -597,11 +598,11 @@ class Game(abc.ABC):
     def _lost(self, by: int, why: str) -> tuple[Outcome, ...]:
         """Ends a team's game as a loss for all by one seat's reply against the rules: for `_play` to return.
 
-        A loss that nobody is to blame for, such as after the last wrong guess, is ``self._team(Outcome.LOSS)``.
+        A loss without a seat to blame, such as after the last wrong guess, is ``self._team(Outcome.LOSS)``.
 
         Args:
           by: that seat.
-          why: in words, for the record; a player is not told.
+          why: a text for the record, not shown to players.
 
         Raises:
           ValueError: the players are no team, or there is no such seat.

@@ -1,6 +1,6 @@
 """Imports games that are named by the place of their class, ``FILE.py:CLASS`` or ``module:CLASS``.
 
-`dfc.games.registry` calls this; whoever names a game names it to the registry.
+`dfc.games.registry` calls this; callers name games to the registry.
 """
 
 import importlib
@@ -20,7 +20,7 @@ PIP_INSTALL = shlex.join([sys.executable or "python", "-m", "pip", "install"])
 LISTING = shlex.join([sys.executable or "python", "-m", "dfc.games"])
 """The command that lists the games, to be pasted: it names the Python that runs now."""
 _HINT = f"name an existing file or module, or an id that `{LISTING}` lists"
-# What is not code of one's own; unresolved, as tracebacks name it: in a checkout this folder is a link.
+# What is not custom code; unresolved, as tracebacks name it: in a checkout this folder is a link.
 _NOT_OWN = tuple(
     f"{folder}{os.sep}" for folder in (pathlib.Path(__file__).parents[1], sysconfig.get_path("stdlib"), sys.prefix)
 )
@@ -115,7 +115,7 @@ def _line(path: pathlib.Path, shown: str, error: BaseException) -> str:
 
 
 def error_place(error: BaseException) -> str:
-    """Returns where code of one's own raised, as `` (FILE:LINE in NAME)``; empty if none of it took part."""
+    """Returns where custom code raised, as `` (FILE:LINE in NAME)``; empty if none of it took part."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*_NOT_OWN, "<"))]
     return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""

@@ -1,8 +1,8 @@
 """Reads the one action out of a reply: a bracketed group, a tagged answer, or all that is said.
 
 A reply may think aloud before ``</think>``; what counts is the text after it. That text must hold exactly one
-group, which is the action. No group, or two different ones, is no action: nothing is guessed. Characters that nobody
-sees are removed before anything is read (`dfc.games.printable.without_unseen`), so none of them reaches another seat.
+group, which is the action. No group, or two different ones, is no action: nothing is guessed. Invisible characters are
+removed before anything is read (`dfc.games.printable.without_unseen`), so none of them reaches another seat.
 
 Where players are told to think first, a reply is of the form asked for only if one block of thought comes first and
 everything after it is one action (`text_after_thought`, `dfc.games.game.Game.well_formed`).

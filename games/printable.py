@@ -1,4 +1,4 @@
-"""Characters that nobody sees, in what others wrote: written out for a terminal, or removed between seats.
+"""Invisible characters in texts of others: written out for a terminal, or removed between seats.
 
 Control characters (escape sequences begin with one), formats (bidirectional and zero-width marks, tags), separators of
 lines, halves of a surrogate pair, and letters, marks and symbols that are drawn as nothing.

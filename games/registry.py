@@ -1,8 +1,8 @@
-"""The games by name: what there is, how a game is made, and what is wrong with a wish before it is made.
+"""The games by name: what there is, how a game is made, and what is wrong with a request before it is made.
 
 Four sources: the games of this package; games of other packages, which name themselves in the entry point group
 ``dfc.games`` (docs/add_a_game.md); adapters, whose ids carry a prefix, such as ``textarena:Chess-v0``; and classes that
-are named by their place, ``FILE.py:CLASS`` or ``module:CLASS``. Wherever a game is named, each of these will do.
+are named by their place, ``FILE.py:CLASS`` or ``module:CLASS``. Wherever a game is named, each of these is accepted.
 """
 
 import dataclasses
@@ -311,7 +311,7 @@ def make(game_id: str, /, **options: Any) -> Game:  # noqa: ANN401 (what is allo
     Raises:
       ValueError: the id or an option is wrong; the text lists everything that `problems` finds.
     """
-    # Every episode makes a game, and nearly every wish is right: `problems`, which makes it once more, is for the rest.
+    # Every episode makes a game, and nearly all are right: `problems`, which makes it once more, is for the rest.
     if not isinstance(game_id, str) or (options and _of_right_types(game_id, options)[0]):
         raise ValueError("\n".join(problems(game_id, options)))
     try:
@@ -360,7 +360,7 @@ def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with an id and its options, one sentence each; [] if the game can be made.
 
     Found are an unknown id, a file, module or class that cannot be used, unknown options, values of a wrong type and
-    values out of range; each sentence names what came and what is allowed. Never raises, of whatever type the wishes
+    values out of range; each sentence names what came and what is allowed. Never raises, of whatever type the values
     are.
     """
     found, usable = _of_right_types(game_id, options)
@@ -368,7 +368,7 @@ def problems(game_id: object, options: Mapping[str, Any]) -> list[str]:
 
 
 def _of_right_types(game_id: object, options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
-    """Returns what can be said against a wish before a game is made, and the options that may be right.
+    """Returns the problems of a request before a game is made, and the options that may be right.
 
     None for these if there is no such game.
     """
@@ -398,7 +398,7 @@ def _made(game_id: str, options: Mapping[str, Any]) -> Game:
         return _construct(game_id, options)
     except ValueError:
         raise
-    except (Exception, SystemExit) as error:  # of a class of one's own: it may be abstract, or take no `**common`
+    except (Exception, SystemExit) as error:  # of a custom class: it may be abstract, or take no `**common`
         raise ValueError(f"making it raised {loading.error_text(error)}") from error
 
 

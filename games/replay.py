@@ -26,7 +26,7 @@ class ReplayedTurn:
       reply: what was played, as recorded.
       status: ``policy``, ``opponent`` or ``simulator``: who wrote it; ``replaced``: a random legal action was played
         instead of the policy's own.
-      verdict: what the game made of it.
+      verdict: the game's.
       well_formed: whether it had the form that its player was asked for.
       board: after the reply, for a person (`Game.board_text`).
       aside: whether it was asked aside (`Game.aside`).

@@ -22,7 +22,7 @@ STRENGTHS: tuple[Strength, ...] = ("random_legal", "simple", "strong")
 
 
 class Player(Protocol):
-    """Whoever chooses the action of the seat to move."""
+    """A player that chooses the action of the seat to move."""
 
     def act(self, game: Game, rng: GameRng) -> str:
         """Returns a legal action for the seat to move.

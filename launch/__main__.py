@@ -28,9 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     """Runs what the words after ``python -m dfc.launch`` ask for.
 
     With several processes only the first one prints its progress, all of them their errors. After an error that the
-    others may not know of this process ends at once instead of returning (`dfc.launch.distributed.leave`).
+    others may not know of, this process ends immediately instead of returning (`dfc.launch.distributed.leave`).
 
-    Whoever reads what is printed may go away: the run continues (`dfc.runs.printing`).
+    The reader of the output may close it: the run continues (`dfc.runs.printing`).
 
     Returns:
       The exit code: 0 finished, 1 failed for a cause outside the code, 2 wrong command line or configuration, 128 plus
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             with own_code.no_exit("code that the configuration names"):
                 return _main(arguments)
-        except ExitError as error:  # before the run, which tells its own
+        except ExitError as error:  # before the run, which reports its own
             return _failed(error)
 
 
@@ -95,7 +95,7 @@ def _refused(error: ConfigError) -> int:
 
 def _check_devices(request: Request) -> None:
     """Raises a ConfigError, on every process if on one, unless the devices and the processes fit the configuration."""
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     from dfc import multihost  # noqa: PLC0415 - imports jax
 
@@ -112,7 +112,7 @@ def _check_devices(request: Request) -> None:
     first = multihost.broadcast({"config": config_json(request.config), "workdir": str(request.workdir)})
     mine = {"config": config_json(request.config), "workdir": str(request.workdir)}
     found += [
-        f"process {jax.process_index()} was started otherwise than the first one: {line}"
+        f"process {jax.process_index()} was started differently from the first one: {line}"
         for line in differences(first, mine)
     ]
     problems_of_all = multihost.all_problems("\n".join(found) or None)
@@ -122,11 +122,11 @@ def _check_devices(request: Request) -> None:
 
 def _run_on_all_hosts(request: Request) -> int:
     """Runs the recipe as one of several processes; only the first one's standard output is shown."""
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     with contextlib.ExitStack() as stack:
         if jax.process_index() > 0:
-            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123 - no file of ours
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123 - not a file of dfc
             stack.enter_context(contextlib.redirect_stdout(nowhere))
         code = _attempt(request)
     if code != 1:  # finished, or stopped by a signal that all have agreed on
@@ -144,7 +144,7 @@ def _attempt(request: Request) -> int:
         place = error.filename or request.workdir
         sys.stderr.write(f"error: {place}: {error.strerror or error}\n")
     except Exception:
-        if request.processes.mode != "off":  # its end is another
+        if request.processes.mode != "off":  # it ends otherwise
             raise
         _write_trace(request.config)
     return 1
@@ -156,7 +156,7 @@ def _failed(error: Exception, config: RunConfig | None = None) -> int:
 
 
 def _write_trace(config: RunConfig) -> None:
-    """Writes the trace of the error that is handled, as Python would: its text may be of code of one's own."""
+    """Writes the trace of the error that is handled, as Python would: its text may come from custom code."""
     sys.stderr.write(_without_keys(traceback.format_exc(), config))
 
 
@@ -169,7 +169,7 @@ _LOOKS = 8  # of several processes inside an iteration, between two questions wh
 
 
 def _run(request: Request) -> int:
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     try:
         every = _LOOKS if jax.process_count() > 1 else 1

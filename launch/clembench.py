@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in register.SETTINGS:
         shown = f"{meanings[name]} ({defaults[name]})"
         add(f"--{name}", type=int, default=defaults[name], help=shown, metavar=name.upper())
-    add = commands.add_parser("results", help="write games of ours as results", allow_abbrev=False).add_argument
+    add = commands.add_parser("results", help="write dfc's games as results", allow_abbrev=False).add_argument
     games = "a run of evaluate_tasks, or a folder of trajectories"
     add("--games", required=True, type=Path, help=games, metavar="DIR")
     add("--results", required=True, type=Path, help="the folder to write to", metavar="DIR")

@@ -1,6 +1,6 @@
 """From the words of a command line to a checked configuration; every problem is found before one is reported.
 
-Nothing here imports JAX, so that a mistake is answered at once.
+Nothing here imports JAX, so that a mistake is reported immediately.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ _VERSION = re.compile(r"--?version")
 _PRINT = re.compile(r"--?print[-_]config")
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?P<given>=(?P<value>.*))?", re.DOTALL)
 _BARE = re.compile(r"\+?(?P<name>[A-Za-z][\w.]*)=(?P<value>.*)", re.DOTALL)  # as verl takes its settings
-_SHOWN = ("help", "print-config", "version")  # flags without a value: what they show is all there is to do
+_SHOWN = ("help", "print-config", "version")  # flags without a value: what they print is all they do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Request:
 
 
 def parse(arguments: Sequence[str]) -> Request | str:
-    """Returns what the words after ``python -m dfc.launch`` ask for; if that is something to read, its text.
+    """Returns what the words after ``python -m dfc.launch`` ask for; or its text, if it asks for one.
 
     Raises:
       ConfigError: with every problem of the command line, of the file and of the values.
@@ -87,9 +87,9 @@ def parse(arguments: Sequence[str]) -> Request | str:
     processes, more = distributed.read(values)
     found += more
     config, workdir = None, Path()
-    place = len(found)  # of the unknown words: what they mean depends on the recipe
+    place = len(found)  # of the unknown words: their meaning depends on the recipe
     if values["config"] is None:
-        named = any(word.endswith(".py") and not word.startswith("-") for word in unknown)  # its own problem says it
+        named = any(word.endswith(".py") and not word.startswith("-") for word in unknown)  # its own problem reports it
         if not named and not any(problem.startswith("--config") for problem in found):
             found.append(f"--config is missing: name a file, e.g. --config=configs/quickstart.py ({_shipped_text()})")
     else:
@@ -189,14 +189,14 @@ def load(name: str) -> RunConfig:
         get_config = runpy.run_path(str(path), run_name="dfc_config").get("get_config")
         config = get_config() if callable(get_config) else None
     except BaseException as error:  # the file is the user's code: it may raise anything, or call sys.exit
-        # Which variables hold keys stands in the configuration that is not there.
+        # Which variables hold keys is in the configuration, which is missing.
         came = key_search.redacted_by_environment(f"{_where(path, error)}{_constructor_hint(error)}")
         raise ConfigError([f"--config={name}: {came}"]) from error
     if not callable(get_config):
         raise ConfigError([f"--config={name}: {path} has no get_config(); define one that returns a configuration"])
     if not isinstance(config, RunConfig) or not is_recipe(type(config)) or not fields.is_section(config, type(config)):
         kinds = ", ".join(kind.__name__ for kind in RECIPES.values())
-        own = "a class of one's own with a name that no recipe has and the file that runs it, recipe=, module=__file__"
+        own = "a custom class with a name that no recipe has and the file that runs it, recipe=, module=__file__"
         wanted = f"one of dfc.config ({kinds}), or {own}"
         raise ConfigError([f"--config={name}: get_config() must return {wanted}; not {type(config).__name__}"])
     return config

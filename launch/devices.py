@@ -1,6 +1,6 @@
 """Which devices a run computes on, and an accelerator that this machine has and JAX does not use.
 
-What the machine has is read from its files and the environment alone: no driver is loaded, nobody is asked.
+What the machine has is read from its files and the environment alone: no driver is loaded, nothing is requested.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ _UNKNOWN = "is not in the list of known backends"
 
 
 def accelerators(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Returns the accelerators that this machine shows, in words.
+    """Returns the accelerators that this machine shows, as text.
 
     Args:
       root: of the file system.
@@ -51,7 +51,7 @@ def lines(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -
     Raises:
       ConfigError: JAX has not the platform that ``JAX_PLATFORMS`` asks for.
     """
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     settings: Any = jax.config  # jax leaves it untyped
     wanted = settings.jax_platforms or ""
@@ -67,7 +67,7 @@ def lines(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -
 
 
 def _unused(name: str, wanted: str) -> str:
-    """Returns the line about an accelerator that JAX does not use; whoever asked for others alone knows why."""
+    """Returns the line about an accelerator that JAX does not use; empty if JAX_PLATFORMS asks for others."""
     asked = [_PLATFORMS.get(word) for word in wanted.split(",")]
     if wanted and name not in asked:
         return f"this machine has {name}; JAX_PLATFORMS={wanted} leaves it unused"
@@ -88,7 +88,7 @@ def _seen_by(name: str) -> str:
 
 
 def _refusal(wanted: str, text: str, machine: list[str]) -> str:
-    """Returns in one sentence why JAX did not start, and what to do."""
+    """Returns one sentence: why JAX did not start, and what to do."""
     unset = "unset it, and JAX takes what is there"
     if not wanted:
         return f"JAX cannot use the devices of this machine: {cut(' '.join(text.split()))}"

@@ -1,8 +1,8 @@
-"""Several processes as one run: who they are, how they find each other, how they end together.
+"""Several processes as one run: which they are, how they find each other, how they end together.
 
 `Processes` is what the command line and the environment say; `connect` joins the processes through
-`jax.distributed` before anything touches a device. Importing this module loads no JAX, so that a wrong command line
-is answered at once.
+`jax.distributed` before anything touches a device. Importing this module loads no JAX, so that a wrong command line is
+reported immediately.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ _LOST = re.compile(
 _LOST_IN_NCCL = re.compile(
     r"remote process (has )?(exited|terminated)|connection (was )?(closed|reset)|socket|timed[ -]?out", re.IGNORECASE
 )
-# Passes on what `faulthandler` says, and adds a text where it was abort().
+# Passes on what `faulthandler` writes, and adds a text where it was abort().
 _SPEAKER = (
     "import os, sys\n"
     "whole = b''\n"
@@ -115,7 +115,7 @@ def connect(processes: Processes) -> None:
     """
     if processes.mode == "off":
         return
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     configure: Any = jax.config.update  # jax leaves it untyped
     # The run itself notes SIGTERM and lets all processes agree on it (dfc.runs.stop_signals).
@@ -168,29 +168,29 @@ _HINT = (
 
 
 def _count() -> int:
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     count: int = jax.process_count()
     return count
 
 
 def _place() -> str:
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     return f"process {jax.process_index()} of {jax.process_count()}"
 
 
 def _speak_when_aborted() -> None:
-    """Lets a sentence follow where this process ends by abort(), as JAX's coordination service ends it.
+    """Prints a sentence after this process ends by abort(), as JAX's coordination service ends it.
 
     That one does so from a thread of its own, after a dump of its stack, once the first process is gone or the
     heartbeats of another one are missing; it has no hook that can be used from Python (its callback ends in
     std::bad_cast). A failed check of XLA or of the allocator ends a process by abort() too, so the sentence leaves open
     which it was, and the end stays what it is: exit code 134, with a core where they are kept.
 
-    Nothing of Python may run in the process by then: its lock, or that of the allocator, may never be let go. What runs
-    is `faulthandler`, which is C and takes neither; it writes where Python was to a pipe, and raises the signal again.
-    A small process at the other end passes that on, and says the sentence.
+    Nothing of Python may run in the process by then: its lock, or that of the allocator, may never be released. Only
+    `faulthandler` runs, which is C and takes neither; it writes where Python was to a pipe, and raises the signal
+    again. A small process at the other end passes that on, and prints the sentence.
     """
     text = (
         f"error: {_place()} was ended by abort(), see above. If the lines there name another process, the coordination"

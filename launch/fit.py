@@ -1,7 +1,7 @@
 """``python -m dfc.launch.fit --config=FILE --topology=v5p:4x4x4``: does this run fit devices that are not here?
 
-Answers at once by summing, a margin stated; with ``--compile`` also by compiling every program of the run for the
-described devices. No accelerator is needed, no weights are read.
+Answers immediately by summing, with a stated margin; with ``--compile`` also by compiling every program of the run for
+the described devices. No accelerator is needed, no weights are read.
 """
 
 import argparse
@@ -29,8 +29,8 @@ example: {shell_line("dfc.launch.fit")} --config=configs/dfc_textarena_qwen2_5_3
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dfc.launch.fit",
-        description="Says whether a run of any recipe, or each of its stages, fits devices that are not here, and how "
-        "long it takes at the least.",
+        description="Says whether a run of any recipe, or each of its stages, fits devices that are not available "
+        "here, and how long it takes at least.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -66,7 +66,7 @@ def _main(arguments: Sequence[str]) -> int:
         config = _config(known, rest)
         # Set before jax starts a backend: the devices asked about are described, not looked for.
         os.environ["JAX_PLATFORMS"] = "cpu"
-        from dfc.tools.fit import command  # noqa: PLC0415 - imports jax; a wrong word is answered without it
+        from dfc.tools.fit import command  # noqa: PLC0415 - imports jax; a wrong word is reported without it
 
         request = command.Request(
             config=config,

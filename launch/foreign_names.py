@@ -1,9 +1,9 @@
-"""Settings of TRL, verl, Tunix, Transformers and PEFT by their own names, and ours that stand for them.
+"""Settings of TRL, verl, Tunix, Transformers and PEFT by their own names, and dfc's equivalents.
 
 Read from TRL 1.10 (with names that it has dropped), verl of January 2026, Tunix of August 2026, transformers 5 (with
 names of 4) and PEFT 0.21. A key of verl is found by its end: ``rollout.n`` is ``actor_rollout_ref.rollout.n``.
 
-Nothing here knows the configuration classes: who asks hands over the keys of a recipe.
+Nothing here knows the configuration classes: the caller passes the keys of a recipe.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ STAGES = (
     "grpo", "evaluate_tasks",
 )  # fmt: skip
 LONGEST = 200
-"""Characters of a name that is looked for; what is longer is none."""
+"""Characters of a name that is looked for; longer ones are none."""
 _NAMED = re.compile(r"`([\w.]+)`")  # a key within a note
 
 
@@ -26,12 +26,12 @@ class ForeignName:
     """One setting of other libraries.
 
     Attributes:
-      names: how they call it, dotted where one part alone would say too little -> the libraries that do.
-      keys: ours that stand for it, in whatever recipe; a recipe is answered with those that it has.
-      value: what to write for ours: None: the value as it is; ``""``: one of another kind, which `note` explains.
+      names: how they call it, dotted where one part alone would be ambiguous -> the libraries that do.
+      keys: dfc's equivalents, in any recipe; of these a recipe's own are shown.
+      value: what to write for dfc's key: None: the value as it is; ``""``: one of another kind, which `note` explains.
       note: what differs, or what there is instead where no key stands for it. Shown where the recipe has every key that
         it names between backticks.
-      otherwise: ours that come near, for recipes without any of `keys`.
+      otherwise: similar keys of dfc, for recipes without any of `keys`.
       flag: the flag of `dfc.launch` that stands for it.
     """
 
@@ -47,7 +47,7 @@ class ForeignName:
         return among(self.keys, keys)
 
     def near_keys_among(self, keys: Collection[str]) -> list[str]:
-        """Returns those of a recipe's keys that come near, if none stands for it."""
+        """Returns similar keys of a recipe, if none is equivalent."""
         return [] if self.keys_among(keys) else among(self.otherwise, keys)
 
     def note_for(self, keys: Collection[str]) -> str:
@@ -361,7 +361,7 @@ TABLE: tuple[ForeignName, ...] = (
     ),
     ForeignName(
         {"chat_template_kwargs": "TRL", "apply_chat_template_kwargs": "verl"},
-        ("model.enable_thinking", "enable_thinking"), "", "of its entries only enable_thinking is told to a template",
+        ("model.enable_thinking", "enable_thinking"), "", "of its entries only enable_thinking is passed to a template",
     ),
     # ---- runs --------------------------------------------------------------------------------------------------------
     ForeignName(
@@ -371,7 +371,7 @@ TABLE: tuple[ForeignName, ...] = (
     ForeignName({"run_name": "Transformers, Tunix", "experiment_name": "verl"}, ("name",)),
     ForeignName(
         {"report_to": "Transformers", "project_name": "verl, Tunix", "logger": "verl", "logging_dir": "Transformers"},
-        note="TensorBoard files lie in the run folder (tensorboard --logdir runs), beside metrics.jsonl",
+        note="TensorBoard files are in the run folder (tensorboard --logdir runs), beside metrics.jsonl",
     ),
     ForeignName(
         {"logging_steps": "Transformers", "logging_strategy": "Transformers", "log_completions": "TRL",

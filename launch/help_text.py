@@ -22,8 +22,8 @@ def help_text(flags: Mapping[str, str], shipped: str, config: RunConfig | None, 
 
     Args:
       flags: name -> meaning.
-      shipped: the configuration files that come with dfc, in words.
-      config: whose keys are shown with their values in it; None: all recipes' if something is wanted.
+      shipped: the configuration files that come with dfc, as text.
+      config: whose keys are shown with their values in it; None: all recipes' if there is a search text.
       wanted: only keys whose name or meaning holds this text, or that stand for another library's setting of this name
         (`dfc.launch.foreign_names`); empty: all of `config`.
     """

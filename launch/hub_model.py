@@ -12,7 +12,7 @@ from dfc.runs.run_folder import RunFolder
 def pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
     """Returns the configuration with the commit in `model.path`, the model downloaded and the commit noted.
 
-    The commit stands in ``versions.json``: a run that resumes takes the same files, whatever the Hub has by then.
+    The commit is kept in ``versions.json``: a run that resumes takes the same files, whatever the Hub has then.
 
     Raises:
       WeightsError: the Hub has no such model, or cannot be asked.
@@ -27,7 +27,7 @@ def pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
 
     found = cast("str", multihost.broadcast(multihost.on_all_hosts(commit)))
     folder.note_model(path, found)
-    print(f"{name} at {found}", flush=True)  # noqa: T201 - what is run
+    print(f"{name} at {found}", flush=True)  # noqa: T201 - progress
     whole = f"{name}@{found}"
     multihost.on_all_hosts(lambda: hub.folder(whole))
     return dataclasses.replace(config, model=dataclasses.replace(config.model, path=whole))

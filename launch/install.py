@@ -1,4 +1,4 @@
-"""Installs with pip, and says on few lines how far it is: ``python launch/install.py "about 65 packages, ..." WORDS``.
+"""Installs with pip, and prints its progress on few lines: ``python launch/install.py "about 65 packages, ..." WORDS``.
 
 For the Makefile, before anything of dfc can be imported: standard library only.
 """
@@ -29,7 +29,7 @@ def progress(lines: Iterable[str]) -> Iterator[str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs ``pip install`` with some words after the first, which says what comes; returns pip's exit code."""
+    """Runs ``pip install`` with the words after the first, which is the announcement; returns pip's exit code."""
     what, *rest = words
     sys.stdout.write(f"installing into {sys.prefix}: {what}\n")
     sys.stdout.flush()

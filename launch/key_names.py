@@ -35,7 +35,7 @@ def is_switch(key: str) -> bool:
 
 
 def type_of(kind: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - a type or a form of `typing`
-    """Returns the schema's type of a key; None if there is no such key or it lies inside a mapping."""
+    """Returns the schema's type of a key; None if there is no such key or it is inside a mapping."""
     for place, name in enumerate(names):
         if (entry := fields.section_of(kind)) is not None:
             return type_of(entry, entry_and_key(names[place:], entry)[1])
@@ -119,7 +119,7 @@ def flag_suggestion(kind: type[RunConfig] | None, name: str, value: str | None) 
 
 
 def stand_for(kind: type[RunConfig], wanted: str) -> tuple[str, list[str]]:
-    """Returns what stands for another library's setting, or for a name of before, in a recipe: a sentence, and keys.
+    """Returns what stands for another library's setting, or for a former name, in a recipe: a sentence, and keys.
 
     Both are empty if nothing does.
     """
@@ -187,7 +187,7 @@ def _of_foreign_name(
 
 
 def _of_today(kind: type, key: str) -> list[str]:
-    """Returns the keys of a recipe, or of a section, that a key of before is called today; none where it never was."""
+    """Returns the keys of a recipe, or of a section, that replace a former key; none where there was no such key."""
     before = renamed.keys_of(kind)
     return [before[old] for old in _same_name(list(before), key)]
 
@@ -230,7 +230,7 @@ def _slip(kind: type, key: str) -> list[str]:
 
 
 def _same_name(keys: Sequence[str], key: str) -> list[str]:
-    """Returns the keys that end as a key does, in as many parts as any; an entry's only where there is no other."""
+    """Returns the keys with the longest end in common with a key; an entry's only where there is no other."""
     parts = key.split(".")
     for length in range(len(parts), 0, -1):
         end = ".".join(parts[-length:])
@@ -256,7 +256,7 @@ def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable
     Args:
       kind: see `suggestion`.
       what: the setting, where there is no recipe that could lack it.
-      best: the keys to be told first.
+      best: the keys to be shown first.
       find: finds the keys of the setting in a recipe.
     """
     groups: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Keeps the C library from giving memory back between steps."""
+"""Keeps the C library from returning memory to the kernel between steps."""
 
 import ctypes
 import sys

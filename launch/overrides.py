@@ -1,7 +1,7 @@
 """Words such as ``--config.optimizer.b2=0.98`` applied to a configuration; every mistake is one sentence.
 
 The dataclasses of `dfc.config` are the only schema: a value is read by its field's type, and what it is
-replaced in is a new configuration. Nothing here imports JAX, so that a mistake is answered at once.
+replaced in is a new configuration. Nothing here imports JAX, so that a mistake is reported immediately.
 """
 
 import ast
@@ -31,7 +31,7 @@ def override(config: RunConfig, words: Sequence[str]) -> tuple[RunConfig, list[s
       that could not.
     """
     found: list[str] = []
-    if not fields.has_sections(config):  # nothing can be set in it; what is wrong with the words is said all the same
+    if not fields.has_sections(config):  # nothing can be set in it; problems of the words are reported nevertheless
         return config, override(_sound(config), words)[1]
     for word in words:
         match = OVERRIDE.fullmatch(word)
@@ -182,10 +182,10 @@ def _value(match: re.Match[str], hint: Any) -> Any:  # noqa: ANN401 - a type or 
 
 
 def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
-    """Returns what a text says as a value of a type.
+    """Returns the value of a type that a text stands for.
 
     Raises:
-      ValueError: or one of `_LITERAL_ERRORS`: it says none.
+      ValueError: or one of `_LITERAL_ERRORS`: it stands for none.
     """
     if (kind := fields.without_none(hint)) is not hint:
         return None if text.lower() == "none" else _read(text, kind)
@@ -195,7 +195,7 @@ def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `t
     if origin is tuple and not text.lstrip().startswith(("(", "[")):
         return tuple(_read(part.strip(), arguments[0]) for part in text.split(",") if part.strip())
     if origin in (tuple, Mapping):
-        return _tuples(ast.literal_eval(text))  # validation says what does not fit
+        return _tuples(ast.literal_eval(text))  # validation reports what does not fit
     if origin is typing.Literal or hint is bool:
         words = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
         words = {word: word for word in arguments} if arguments else words
@@ -206,7 +206,7 @@ def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `t
 
 
 def _any(text: str) -> Any:  # noqa: ANN401 - any literal
-    """Returns what a text says as a literal; itself where it is none."""
+    """Returns a text read as a literal; itself where it is none."""
     try:
         return _tuples(ast.literal_eval(text))
     except _LITERAL_ERRORS:
@@ -264,16 +264,16 @@ def _game_and_option(games: Games, key: str) -> tuple[str, str]:
 def canonical(config: RunConfig) -> RunConfig:
     """Returns a configuration as it is run: games in the order of their names, floats where the schema has them.
 
-    What a run is does not depend on the order in which its games are written, nor on whether ``1`` or ``1.0`` is.
+    A run does not depend on the order in which its games are written, nor on whether ``1`` or ``1.0`` is.
     """
-    if not fields.has_sections(config):  # validation says what is wrong
+    if not fields.has_sections(config):  # validation reports what is wrong
         return config
     config = _with_floats(config)
     return dataclasses.replace(config, games=_sorted(config.games)) if isinstance(config, GamesRunConfig) else config
 
 
 def _sorted(games: Any) -> Any:  # noqa: ANN401 - games, or what a file has in their place
-    """Returns a mapping, and those in it, in the order of its keys; validation says what is none."""
+    """Returns a mapping, and those in it, in the order of its keys; validation reports what is none."""
     if not isinstance(games, Mapping) or not all(isinstance(name, str) for name in games):
         return games
     return {name: _sorted(games[name]) for name in sorted(games)}
@@ -289,6 +289,6 @@ def _with_floats(section: Any) -> Any:  # noqa: ANN401 - any dataclass of the sc
                 changed[name] = inner
         elif fields.section_of(kind) is not None:
             changed[name] = {entry: _with_floats(inner) for entry, inner in value.items()}
-        elif kind is float and type(value) is int and abs(value) < 2**1000:  # else validation says so
+        elif kind is float and type(value) is int and abs(value) < 2**1000:  # else validation reports it
             changed[name] = float(value)
     return dataclasses.replace(section, **changed) if changed else section

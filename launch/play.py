@@ -49,7 +49,7 @@ _PERSON = "person"
 _FOLDERS = f"{player_specs.BUNDLED}, a folder with weights or a run"
 _OWN = ("base_url", "model", "key_variable")  # of an endpoint, what its name and the key's flag say
 _STRONGEST_FIRST: tuple[Strength, ...] = ("strong", "simple", "random_legal")
-_FIRST_WAIT, _NEXT_WAIT = 2.0, 30.0  # seconds until a line says who is waited for, and between such lines
+_FIRST_WAIT, _NEXT_WAIT = 2.0, 30.0  # seconds until a line names the player that is waited for, and between such lines
 _SHOWN = 200  # characters of a reply
 
 
@@ -67,13 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", help="short for the option split, where a game has tasks", metavar="NAME")
     add("--seed", type=int, help="of the deal, or the number of a task; random if absent")
     add("--seat", default="0", help="yours: its number (0), or its role, e.g. guesser", metavar="SEAT")
-    add("--opponent", help="who sits opposite (strong; random_legal where there is no such player)", metavar="WHO")
-    add("--player", default=_PERSON, help="who sits on your seat (person)", metavar="WHO")
-    add("--world", help="who answers for the game's world (script)", metavar="WHO")
-    add("--judge", help="who judges (script)", metavar="WHO")
+    add("--opponent", help="the opposite player (strong; random_legal where there is none)", metavar="PLAYER")
+    add("--player", default=_PERSON, help="the player of your seat (person)", metavar="PLAYER")
+    add("--world", help="the player of the game's world (script)", metavar="PLAYER")
+    add("--judge", help="the judge (script)", metavar="PLAYER")
     add("--key_variable", default="", help="environment variable with the key of an endpoint", metavar="NAME")
     add("--endpoint", help='settings of endpoints as JSON (docs/endpoints.md), e.g. {"timeout": 30}', metavar="JSON")
-    add("--enable_thinking", type=truth, help="true or false: what chat templates of models are told", metavar="BOOL")
+    add("--enable_thinking", type=truth, help="true or false: passed to chat templates of models", metavar="BOOL")
     return parser
 
 
@@ -89,7 +89,7 @@ def main(
       arguments: those words.
       read: where a person's lines come from; the terminal if None.
       write: where text goes; standard output if None.
-      players: an empty list that gets everybody who sits down, for a handler of signals.
+      players: an empty list that gets all players, for a handler of signals.
 
     Returns:
       The exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line,
@@ -141,7 +141,7 @@ def _close(players: Sequence[Player | Remote]) -> None:
         try:
             if hasattr(player, "close"):
                 player.close()
-        except KeyboardInterrupt:  # somebody in a hurry: what it waits for is given up
+        except KeyboardInterrupt:  # a second interrupt: what it waits for is given up
             continue
 
 
@@ -180,7 +180,7 @@ def _play(args: argparse.Namespace, game: Game, players: Sequence[Player | Remot
     except DfcError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    if person is None:  # nobody has seen it
+    if person is None:  # no player has seen it
         out.writelines(f"{seat_name(game, reply.seat)}: {reply.text}\n" for reply in sequential_replies)
     _print_end(game, sequential_replies, args.seat, out)
     out.write(_result(game, players))
@@ -188,7 +188,7 @@ def _play(args: argparse.Namespace, game: Game, players: Sequence[Player | Remot
 
 
 def _ask_with_notices(remote: Remote, chat: list[ChatMessage], out: TextIO) -> str:
-    """Returns a remote player's reply; says now and then that it is waited for."""
+    """Returns a remote player's reply; prints now and then that it is waited for."""
     call = remote.ask(chat)
     next_notice = time.monotonic() + _FIRST_WAIT
     while not call.done():
@@ -246,7 +246,7 @@ def _check(args: argparse.Namespace, game: Game) -> None:
             found.append(f"--{name}={who}: {wrong}")
     endpoints = [who for who in wanted.values() if player_specs.is_endpoint(who)]
     hosts = sorted({urllib.parse.urlsplit(who).netloc.lower() for who in endpoints})
-    if args.key_variable and len(hosts) > 1:  # each would learn what opens the others
+    if args.key_variable and len(hosts) > 1:  # each would learn the key of the others
         found.append(f"--key_variable={args.key_variable}: a key is for one server, but there are {hosts}")
     idle = [flag for flag in ("key_variable", "endpoint") if getattr(args, flag) and not endpoints]
     found += [f"--{flag}: no endpoint plays; name one, e.g. --opponent={player_specs.EXAMPLE}" for flag in idle]
@@ -271,7 +271,7 @@ def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
     if args.seed is not None and not 0 <= args.seed < 1 << 63:
         found.append(f"--seed={args.seed}: expected a number from 0 to 2 ** 63 - 1")
     if args.opponent is not None and game.seats == 1:
-        found.append(f"--opponent={args.opponent}: {game.id} has one player, nobody sits opposite")
+        found.append(f"--opponent={args.opponent}: {game.id} has one player and no opposite seat")
     for role in ("world", "judge"):
         if getattr(args, role) is not None and role not in game.simulators:
             names = " and ".join(game.simulators)
@@ -282,14 +282,14 @@ def _seat_problems(args: argparse.Namespace, game: Game) -> list[str]:
     ]
     if args.enable_thinking is not None and not any(player_specs.is_model(who) for who in seated):
         found.append(
-            f"--enable_thinking={str(args.enable_thinking).lower()}: no model that is here plays; an endpoint is told "
-            """so by --endpoint='{"extra_body": {"chat_template_kwargs": {"enable_thinking": false}}}'"""
+            f"--enable_thinking={str(args.enable_thinking).lower()}: no local model plays; an endpoint takes it "
+            """by --endpoint='{"extra_body": {"chat_template_kwargs": {"enable_thinking": false}}}'"""
         )
     return found
 
 
 def _player_problem(who: str, *, simulator: bool) -> str | None:
-    """Returns why nobody can be called so, or None."""
+    """Returns why no player has this name, or None."""
     strengths = (_SCRIPT,) if simulator else STRENGTHS  # scripted players of a strength sit on players' seats
     words = (*strengths, _PERSON)
     if who in words:
@@ -303,7 +303,7 @@ def _player_problem(who: str, *, simulator: bool) -> str | None:
 
 
 def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
-    """Returns how the endpoints of a command are asked; whether the values make sense shows when they sit down.
+    """Returns how the endpoints of a command are asked; whether the values are valid shows when they are made.
 
     Raises:
       ConfigError: a setting is not known; lists every one.
@@ -331,10 +331,10 @@ def _seat_players(
     players: list[Player | Remote],
     out: TextIO,
 ) -> None:
-    """Seats everybody; `players` grows one by one, so that those made before an error can be closed.
+    """Makes all players; `players` grows one by one, so that those made before an error can be closed.
 
     Raises:
-      ConfigError: somebody cannot play this game.
+      ConfigError: a player cannot play this game.
     """
     config = _endpoint_config(args)
     named = (args.player, args.opponent, args.world, args.judge)
@@ -348,7 +348,7 @@ def _seat_players(
         if who is None:
             who = _default_opponent(game)
             if who != _STRONGEST_FIRST[0]:
-                out.write(f"No scripted player plays {game.id} better than {who}, so that sits opposite.\n")
+                out.write(f"No scripted player plays {game.id} better than {who}, so that is the opposite player.\n")
         players.append(_player(who, game, person, config, out, enable_thinking=args.enable_thinking))
     for role in game.simulators:
         who = {"world": args.world, "judge": args.judge}.get(role) or _SCRIPT
@@ -400,7 +400,7 @@ def _player(
     print(f"loading {who} ...", file=out, flush=True)
     from dfc.rollout import model_player  # noqa: PLC0415 - imports jax
 
-    if simulator:  # answers in words, which may hold a bracket
+    if simulator:  # answers as text, which may hold a bracket
         player = model_player.load_player(who, enable_thinking=enable_thinking)
     else:
         # A reply that continues after the end of an action would only take time.
@@ -410,7 +410,7 @@ def _player(
     if player.departure is not None:
         print(f"{who}: {player.departure}", file=out, flush=True)
     if player.legal_only:
-        print(f"{who}: says legal actions only, as in its run (rollout.legal_only)", file=out, flush=True)
+        print(f"{who}: plays legal actions only, as in its run (rollout.legal_only)", file=out, flush=True)
     return player
 
 
@@ -425,7 +425,7 @@ def _task(game: Game) -> str:
 
 
 def _result(game: Game, players: Sequence[Player | Remote]) -> str:
-    """Returns who won, in words; nothing of a game that has no result."""
+    """Returns a text of who won; empty for a game without a result."""
     outcomes = [] if game.discarded is not None else list(game.outcomes or ())
     if Outcome.TRUNCATED in outcomes or not outcomes:
         return ""

@@ -1,8 +1,8 @@
 """Keeps compiled programs between runs: JAX's persistent compilation cache, in a folder of the user's.
 
 The folder is one per version of jaxlib and kind of CPU, as programs for another one do not run. On some CPUs XLA
-rejects what it has stored itself and says so in long error lines; that is found out once per folder, and the cache
-stays off.
+rejects what it has stored itself and says so in long error lines; that is tested once per folder, and the cache stays
+off.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ OFF = "off"
 _LARGEST = 4 * 2**30  # bytes; the programs used longest ago make room
 _VERDICT = "usable.json"
 _SECONDS = 60  # for the trial, which takes two
-# Compiles one small program, forgets it, and takes it from the cache.
+# Compiles one small program, discards it, and takes it from the cache.
 _TRIAL = """
 import sys, jax
 jax.config.update("jax_platforms", "cpu")
@@ -43,9 +43,9 @@ def enable(folder: str | None) -> str | None:
         (``JAX_COMPILATION_CACHE_DIR``) goes before None.
 
     Returns:
-      Why nothing is kept although it was wanted, for a person to read; None otherwise.
+      Why nothing is kept although it was asked for, as text; None otherwise.
     """
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     settings: Any = jax.config  # jax leaves it untyped
     if folder == OFF:
@@ -76,7 +76,7 @@ def default_folder() -> Path:
 
 
 def _cpu() -> str:
-    """Returns a short name for what this CPU can do."""
+    """Returns a short name for the features of this CPU."""
     text = platform.machine() + platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
         except (DfcError, ImportError, OSError) as error:
             sys.stderr.write(f"{error}\n")
             return 2
-        except KeyboardInterrupt:  # uvicorn raises it again once it has ended as it should
+        except KeyboardInterrupt:  # uvicorn raises it again after an orderly end
             return 130
 
 
@@ -66,7 +66,7 @@ def _main(policy: str, config: ServingConfig, words: Sequence[str]) -> int:
         raise ConfigError([f"--{problem}" for problem in found])
     key = Secret.read(config.key_variable, named_by="--key_variable")
     player_specs.weights_in(policy, (), endpoints=False)  # before libraries are loaded, which takes seconds
-    from dfc.tools.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is answered without it
+    from dfc.tools.serving import server  # noqa: PLC0415 - imports jax; a mistake in the words is reported without it
 
     for line in devices.lines():
         _say(line)

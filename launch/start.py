@@ -53,7 +53,7 @@ def _run(config: RunConfig, workdir: str | Path | None) -> Path:
     if found:
         raise ConfigError(found)
     announce(config, folder)
-    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is answered without it
+    import jax  # noqa: PLC0415 - takes a second; a mistake in the configuration is reported without it
 
     say(devices.lines())
     if found := validation.device_problems(config, jax.device_count()):
@@ -67,7 +67,7 @@ def _run(config: RunConfig, workdir: str | Path | None) -> Path:
 
 
 def recipe_of(config: RunConfig) -> Callable[[RunConfig, "RunFolder", "Stop"], None]:
-    """Returns what runs a checked configuration: `run` of a module of dfc, or of a file of one's own."""
+    """Returns the function that runs a checked configuration: `run` of a module of dfc, or of a custom file."""
     if config.module.endswith(".py"):
         own = functions.named(f"{config.module}:run")
         assert own is not None  # noqa: S101 - None is of the empty name
@@ -77,29 +77,29 @@ def recipe_of(config: RunConfig) -> Callable[[RunConfig, "RunFolder", "Stop"], N
 
 
 def announce(config: RunConfig, folder: Path) -> None:
-    """Says at once what begins: the libraries that compute take seconds to load."""
+    """Prints immediately what begins: the libraries that compute take seconds to load."""
     say([f"dfc {dfc.__version__}, {config.recipe}: {folder}"])
 
 
 def say(lines: Iterable[str]) -> None:
-    """Prints lines that are read while what follows takes long."""
+    """Prints lines to read while the next step takes long."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 
 
 def run_in(path: Path, config: RunConfig, *, command: str, programs: str | None = None, every: int = 1) -> None:
-    """Opens the run folder, or what is there of it, and runs the recipe.
+    """Opens the run folder, new or existing, and runs the recipe.
 
     Args:
       path: the run folder.
       config: checked.
       command: how it was started, kept in the folder.
       programs: where compiled programs are kept, or ``off``; None: the default.
-      every: of several processes, looks between two questions whether one of them was asked to stop.
+      every: of several processes, calls between two questions whether one of them was asked to stop.
 
     Raises:
       Interrupted: it was stopped; everything finished is saved.
-      ExitError: something that it called wanted to end the process.
+      ExitError: code that it called tried to end the process.
     """
     from dfc import multihost  # noqa: PLC0415 - imports jax
     from dfc.launch import hub_model  # noqa: PLC0415 - same

@@ -1,8 +1,8 @@
 """Keys and values of what a decoder has read: one buffer of all slots, written and read in place.
 
 A call names the slot of each of its rows and the position where the row goes on. Its tokens' keys and values are
-written there first, then attention reads the slot (`dfc.models.cached_attention.attend_cache`). Nothing is taken out
-and nothing lies beside it: a call costs what its rows have to read, and slots that have nothing to do cost nothing.
+written there first, then attention reads the slot (`dfc.models.cached_attention.attend_cache`). Nothing is copied out
+and there is no second buffer: a call costs what its rows have to read, and slots that have nothing to do cost nothing.
 How the numbers of a slot are ordered is decided by `layout_of`; everything that moves them knows only on which axis
 positions are. Axis letters as in dfc.models.transformer; R rows of a call.
 """
@@ -26,10 +26,11 @@ _POSITIONS: dict[Layout, int] = {"apart": 2, "paired": 1}  # the axis of positio
 
 
 def layout_of(platform: Platform, head_dim: int) -> Layout:
-    """Returns how keys and values lie in memory: on a TPU as its kernel reads them, which makes a position one piece.
+    """Returns the layout of keys and values: on a TPU as its kernel reads them, which makes a position one piece.
 
-    Of heads that do not fill a TPU's lanes its compiler stores positions side by side: at every write it would turn the
-    whole cache over, and back. A CPU reads the positions of a head several times faster where they follow one another.
+    Of heads that do not fill a TPU's lanes its compiler stores positions side by side: at every write it would
+    transpose the whole cache, and back. A CPU reads the positions of a head several times faster where they follow one
+    another.
     """
     return "paired" if platform == "tpu" and head_dim % _LANES == 0 else "apart"
 
@@ -79,7 +80,7 @@ Cache = tuple[LayerCache, ...]
 
 
 def partition(layout: Layout, heads: str | None) -> Any:  # noqa: ANN401 - jax leaves PartitionSpec untyped
-    """Returns how a cache lies on a mesh: slots over data and fsdp devices, heads over the axis named, if any."""
+    """Returns how a cache is placed on a mesh: slots over data and fsdp devices, heads over the axis named, if any."""
     spec: Any = PartitionSpec
     return spec(ROWS, None, heads, None) if layout == "paired" else spec(ROWS, heads, None, None)
 
@@ -105,7 +106,7 @@ def _laid_out(keys: jax.Array, values: jax.Array, layout: Layout) -> tuple[jax.A
 def write(layer: LayerCache, slots: jax.Array, start: jax.Array, keys: jax.Array, values: jax.Array) -> LayerCache:
     """Writes keys and values [R, K, T, H] into the slots int32 [R] from position start[r] on; in place if donated.
 
-    What lies past the last position is left out, and so is a row whose slot is past the last slot.
+    What is past the last position is left out, and so is a row whose slot is past the last slot.
     """
     return _put(layer, slots, start, _laid_out(keys, values, layer.layout))
 

@@ -1,4 +1,4 @@
-"""Attention that reads the resident cache where it lies, by slot: kernels for NVIDIA GPUs and for TPUs.
+"""Attention that reads the resident cache in place, by slot: kernels for NVIDIA GPUs and for TPUs.
 
     out[r, n, t] = sum_j softmax_j(cap(scale * q[r, n, t] . k[slots[r], n // G, j])) v[slots[r], n // G, j]
 
@@ -236,8 +236,8 @@ def ragged_usable(
       platform: ``cpu``, ``gpu`` or ``tpu`` (v4 or newer, the only ones jax runs on).
       dtype: of queries, keys and values: bfloat16 or float32.
       head_dim: H: 128; the compiler (libtpu 0.0.52) refuses 256, and the kernel asks for a multiple of 128.
-      heads: N that lie on one device.
-      key_heads: K that lie on one device: 1, 2, 4 or a multiple of 8; in float32 12 and 20 as well, and from 8 on only
+      heads: N on one device.
+      key_heads: K on one device: 1, 2, 4 or a multiple of 8; in float32 12 and 20 as well, and from 8 on only
         fewer than N.
       positions: S, a multiple of `POSITIONS`.
     """

@@ -39,8 +39,8 @@ def attend_cache(
       key: [R, K, T, H], rotated.
       value: [R, K, T, H].
       layer: keys and values of all slots. Meant to be donated.
-      slots: int32 [R], on several devices each counted in its own shard; one past the last slot stands idle: it writes
-        nothing, and what it reads means nothing.
+      slots: int32 [R], on several devices each counted in its own shard; one past the last slot is idle: it writes
+        nothing, and what it reads has no meaning.
       start: int32 [R].
       spec: scale, window, cap.
       execution: on which devices.

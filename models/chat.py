@@ -63,7 +63,7 @@ def _inside(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str]:
-    """Returns what finds the longest of some texts."""
+    """Returns a pattern that finds the longest of some texts."""
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)")
 
 
@@ -90,9 +90,9 @@ class ChatTokenizer:
 
     A template may end its prompt with ``<think>``, so that every reply begins inside a thought (Qwen 3 Thinking,
     DeepSeek R1's distillates): `opens_thought`. A sampled reply closes the thought itself. `encode_reply` closes it
-    for replies that nobody sampled, as the template does where it shows a reply without thoughts: with Qwen 3 Thinking
-    ``[4]`` becomes ``\n</think>\n\n[4]``, with one that never shows such a reply ``</think>\n\n[4]``. A text that
-    holds ``</think>`` continues inside the thought, and its own ``<think>`` at the beginning is left out. Where a
+    for replies that were not sampled, as the template does where it shows a reply without thoughts: with Qwen 3
+    Thinking ``[4]`` becomes ``\n</think>\n\n[4]``, with one that never shows such a reply ``</think>\n\n[4]``. A text
+    that holds ``</think>`` continues inside the thought, and its own ``<think>`` at the beginning is left out. Where a
     template puts a whole empty block before every reply without thoughts and keeps those of the others, so does
     `encode_reply`. Any other text between a prompt and its reply (gpt-oss's channels) is refused.
 
@@ -168,8 +168,8 @@ class ChatTokenizer:
         Args:
           folder: holds the tokenizer and config files.
           enable_thinking: handed to the template, which decides what it means (Qwen 3: False opens every reply with
-            an empty block of thoughts); None leaves the template its default. Whoever loads a model for a run, a
-            player or a server gives what was configured.
+            an empty block of thoughts); None leaves the template its default. Runs, players and servers pass what was
+            configured.
 
         Raises:
           WeightsError: the folder has no tokenizer or chat template or broken ones, asks for code of its own, its
@@ -191,7 +191,7 @@ class ChatTokenizer:
         """Returns the same tokenizer with another setting, without reading the folder's files again.
 
         Raises:
-          WeightsError: the template does not look at the setting, or cannot be appended to with it.
+          WeightsError: the template does not read the setting, or cannot be appended to with it.
         """
         other = copy.copy(self)
         vars(other).pop("_around_last", None)
@@ -228,7 +228,7 @@ class ChatTokenizer:
 
         They are those the template gives a reply of this text: where it strips replies, so is this one, and where a
         reply begins with a space (Mistral), so does this one. Where `opens_thought`, the thought is closed first
-        unless the text closes it. A sampled reply needs no such thing: keep its tokens.
+        unless the text closes it. A sampled reply does not need this: keep its tokens.
         """
         return list(self._reply(text))
 
@@ -250,7 +250,7 @@ class ChatTokenizer:
     def _around_last(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """What stands around a reply that is the last message, beyond what `_encode_said` writes.
 
-        They are how many of the prompt's last tokens are taken back, as their text melts with what follows; the tokens
+        They are how many of the prompt's last tokens are taken back, as their text merges with what follows; the tokens
         before the reply; those behind it.
         """
         with self._rendering() as render:
@@ -388,7 +388,7 @@ class ChatTokenizer:
         message, content = template.system.trim(system), template.system.user_trim(content)
         marks = list(self._cuts.finditer(middle))
         if not marks:
-            # No special token lies between the two messages: they are one stretch of text.
+            # No special token is between the two messages: they are one stretch of text.
             return self._fill(self._slot(head, template.tail), f"{message}{middle}{content}")
         start = marks[0].start()
         slot = self._slot(head, "")
@@ -449,7 +449,7 @@ class ChatTokenizer:
             )
 
     def _refuse_forgeable(self, added: dict[int, tokenizers.AddedToken]) -> None:
-        """Refuses a tokenizer whose ordinary vocabulary spells a special token, so that a message could forge one."""
+        """Refuses a tokenizer whose ordinary vocabulary can form a special token, so that a message could forge one."""
         forged = [t.content for i, t in added.items() if t.special and i in self._encode_plain(t.content)]
         if forged:
             raise WeightsError(

@@ -1,6 +1,6 @@
 r"""The fixed strings of a chat template, found by rendering conversations of marked messages.
 
-A Jinja template is a program over a whole conversation. Whoever appends needs its parts instead: the text before the
+A Jinja template is a program over a whole conversation. Appending needs its parts instead: the text before the
 first user message, between a message and its reply, between a reply and the next message. `read` renders a few
 conversations, checks that these parts explain all of them, and names where the template would change earlier text.
 """
@@ -52,8 +52,8 @@ class SystemMessage:
     Attributes:
       before: text before the system message.
       middle: text between it and the first user message.
-      trim: what becomes of the system message's own edges.
-      user_trim: what becomes of the first user message's edges; Llama 2's differ from those of later ones.
+      trim: how the system message's own edges are treated.
+      user_trim: how the first user message's edges are treated; Llama 2's differ from those of later ones.
     """
 
     before: str
@@ -74,15 +74,15 @@ class ChatTemplate:
       tail: text between a user message and where the model writes.
       lead: white space that is the beginning of every reply (Mistral: a space); otherwise empty.
       between: text between a reply and the next user message; begins with the end of the reply's turn.
-      user_trim: what becomes of a user message's edges.
+      user_trim: how a user message's edges are treated.
       empty_thought: what stands between ``tail`` and a reply without thoughts where the template shows that it has
         none: the rest of the block that ``tail`` opens, or a whole empty block; mostly nothing.
-      reply_trim: what becomes of a reply's edges.
+      reply_trim: how a reply's edges are treated.
       system: how a system message is shown; None if the template has no place for one.
       foldable: whether a system message may go in front of the first user message instead: the template refuses or
         ignores the role.
       departure: what the template would do to earlier turns and an appended conversation does not; None if nothing.
-      reads_thinking: whether the template looks at ``enable_thinking``.
+      reads_thinking: whether the template reads ``enable_thinking``.
     """
 
     head: str
@@ -126,7 +126,7 @@ class Render:
     """A template that is ready: from (role, content) pairs to its text, as `apply_chat_template` makes it.
 
     Attributes:
-      reads_thinking: whether the template looks at ``enable_thinking``.
+      reads_thinking: whether the template reads ``enable_thinking``.
     """
 
     asked: Callable[[dict[str, Any]], str]
@@ -139,7 +139,7 @@ class Render:
 
 
 class RefusedConversationError(Exception):
-    """A template that raised something instead of rendering a conversation; says what."""
+    """A template that raised an error instead of rendering a conversation; names the error."""
 
 
 def refusal(folder: Path, expected: str) -> WeightsError:
@@ -166,12 +166,12 @@ def parts(template: str, special_tokens: dict[str, str], enable_thinking: bool |
 def rendering(
     template: str, special_tokens: dict[str, str], enable_thinking: bool | None, folder: Path
 ) -> Iterator[Render]:
-    """Gives a function from (role, content) pairs to the template's text, as `apply_chat_template` makes it.
+    """Returns a function from (role, content) pairs to the template's text, as `apply_chat_template` makes it.
 
     The template runs in a process of its own (`dfc.models.chat_template_process`), which a template that takes more
     than 2 seconds of processor time, 512 MiB of memory or a million characters of output does not outlive. Nothing of
     it runs here, so it does not matter in which thread this is called. The text depends on the arguments alone: a
-    template that asks for the day (``strftime_now``, ``date_string``) is told a fixed one, and nothing random is there.
+    template that asks for the day (``strftime_now``, ``date_string``) gets a fixed one, and nothing random is there.
 
     Args:
       template: a Jinja template.
@@ -181,7 +181,7 @@ def rendering(
 
     Raises:
       WeightsError: the template does not compile or exceeds a limit, then or when a conversation is rendered, or the
-        process does not start, or `enable_thinking` is given and the template does not look at it. The function itself
+        process does not start, or `enable_thinking` is given and the template does not read it. The function itself
         raises `RefusedConversationError` if the template raises something.
     """
     options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
@@ -223,7 +223,7 @@ def rendering(
             raise refusal(folder, f"it must be a Jinja template ({error})") from error
         if options and not first["reads_thinking"]:
             raise WeightsError(
-                f"{folder}: enable_thinking is set to {enable_thinking}, but the chat template does not look at it, so "
+                f"{folder}: enable_thinking is set to {enable_thinking}, but the chat template does not read it, so "
                 "that nothing would change; leave the setting out, or edit chat_template.jinja so that it reads "
                 "enable_thinking"
             )
@@ -363,7 +363,7 @@ def _trim(rendered: Sequence[str], before: str, mark: str, after: str) -> Trim |
 
 
 def _came(rendered: Sequence[str], mark: str) -> str:
-    """Returns what the template made of each padded message, for an error."""
+    """Returns the template's output for each padded message, for an error."""
     found = []
     for text, padded in zip(rendered, _padded(mark), strict=True):
         start = max(0, text.find(mark) - len(padded))
@@ -376,7 +376,7 @@ def _quoted(text: str) -> str:
 
 
 def _last(render: Render, head: str) -> str | None:
-    """Returns what stands before a reply that is the last message; None if that cannot be told."""
+    """Returns what stands before a reply that is the last message; None if that is not known."""
     last = _attempt(render, ("user", _USERS[0]), ("assistant", _REPLIES[0]), add_generation_prompt=False)
     parts = None if last is None else _split(last, _USERS[0], _REPLIES[0])
     return parts[1] if parts is not None and parts[0] == head else None
@@ -411,7 +411,7 @@ def _empty_thought(tail: str, shown: str, last: str | None, *, whole_thoughts: b
 
 
 def _thought_clauses(thinking: str, second: str, kept: str, thought: str, *, added: bool, folder: Path) -> list[str]:
-    """Says what becomes of the thoughts of an earlier reply: they stay, or are left out; refuses any other change.
+    """Reads whether the thoughts of an earlier reply stay or are left out; refuses any other change.
 
     Args:
       thinking: two turns whose first reply has thoughts.
@@ -484,7 +484,7 @@ def _system_clauses(
 
 
 def _attempt(render: Render, *messages: tuple[str, str], add_generation_prompt: bool = True) -> str | None:
-    """Returns what a conversation becomes; None if the template refuses it."""
+    """Returns a conversation's text; None if the template refuses it."""
     try:
         return render(*messages, add_generation_prompt=add_generation_prompt)
     except RefusedConversationError:

@@ -2,11 +2,11 @@
 
     python -P -s -S chat_template_process.py PATHS DAY
 
-A chat template is a program of whoever made the model folder. Jinja's sandbox keeps it from files and attributes, not
+A chat template is an untrusted program in the model folder. Jinja's sandbox keeps it from files and attributes, not
 from loops without end or strings of gigabytes, and Python cannot interrupt ``7**10**8`` in a thread. This process can
 be ended from outside, and limits its own processor time and memory first.
 
-Standard input and output are lines of JSON. PATHS, a JSON list, is where jinja2 and what it imports lie. The first
+Standard input and output are lines of JSON. PATHS, a JSON list, is where jinja2 and its imports are. The first
 line out says that the process is ready. The first line in holds ``template`` and ``variables``, each later one
 ``messages`` and ``add_generation_prompt``; each is answered by ``text`` or ``error``, the first by
 ``reads_thinking`` too: whether the template looks at ``enable_thinking``. DAY, in ISO format, is what ``strftime_now``
@@ -120,7 +120,7 @@ def main() -> None:
                 _answer(text="", reads_thinking="enable_thinking" in read)
                 continue
             text = template.render(tools=None, documents=None, **(variables | request))
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's program raises is its answer
+        except Exception as error:  # noqa: BLE001 - whatever an untrusted program raises is its result
             _failed(error)
             continue
         if len(text) > LONGEST_TEXT:

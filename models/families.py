@@ -57,7 +57,7 @@ def _query_scalar(config: DecoderConfig) -> int | None:
 
 
 def _holds(family: Family, config: DecoderConfig) -> bool:
-    """Returns whether the family's ``config.json`` can say everything that `config` says."""
+    """Returns whether the family's ``config.json`` can express everything in `config`."""
     local = config.windowed
     if family is GEMMA3:
         special = _query_scalar(config) is not None and (config.local_rope_theta is not None) == any(local)
@@ -131,7 +131,7 @@ def _family_named(config: Mapping[str, Any]) -> Family:
 
 
 def _refuse_unread(reader: hf_config.ConfigReader, read: frozenset[str]) -> None:
-    """Notes fields that the family does not read and that are not known to change nothing."""
+    """Records fields that the family does not read and that are not known to change nothing."""
     for name in sorted(reader.config.keys() - read):
         objection = hf_config_fields.objection(name, reader.config[name])
         if objection is not None:
@@ -143,9 +143,9 @@ def _read_of(family: Family) -> frozenset[str]:
 
 
 def passed_over(config: Mapping[str, Any]) -> list[str]:
-    """Returns the fields of a ``config.json`` nobody knows: no family and no table here, and nothing in transformers.
+    """Returns the unknown fields of a ``config.json``: no family or table here reads them, nor does transformers.
 
-    They change nothing that transformers computes. They are reported all the same: a fork may read them.
+    They change nothing that transformers computes. They are reported nevertheless: a fork may read them.
 
     Raises:
       WeightsError: if `from_config_json` refuses the architecture.
@@ -166,7 +166,7 @@ def reads_images(config: Mapping[str, Any]) -> bool:
 
 
 def _check_values(reader: hf_config.ConfigReader, family: Family) -> None:
-    """Notes model_type, fixed values and unknown fields that the family cannot compute."""
+    """Records model_type, fixed values and unknown fields that the family cannot compute."""
     config = reader.config
     if config.get("model_type", family.model_type) != family.model_type:
         reader.refuse("model_type", f"expected {family.model_type!r}, got {shown(config['model_type'])}")
@@ -380,7 +380,7 @@ def check_layers(config: DecoderConfig, folder: object, tensors: Iterable[str]) 
 
     Args:
       config: the decoder.
-      folder: where it lies, for the message.
+      folder: of the model, for the message.
       tensors: names of all tensors in its files; none leaves the question open.
 
     Raises:

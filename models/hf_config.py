@@ -28,7 +28,7 @@ _SCALING_FIELDS: Mapping[str, Mapping[str, str]] = {  # by rope_type: our field 
     },
 }
 
-# No released model comes near: beyond them a number is a mistake, or meant to make us compute for ever.
+# No released model is close: beyond them a number is a mistake, or meant to make us compute for ever.
 LARGEST = 2**31 - 1
 MOST_LAYERS = 10_000
 

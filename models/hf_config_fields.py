@@ -3,7 +3,7 @@
 A field without effect is passed over. One without effect at one value only is refused at every other. Of the rest, a
 field that transformers reads anywhere between the configuration and the logits is refused, and one that nothing there
 reads is passed over and reported. What transformers reads is a list in this folder, made by a search of its files
-(``make config-fields``); nobody's memory decides.
+(``make config-fields``); it is not written from memory.
 
 Sources of the tables: released files of Llama 2, 3, 3.1 and 3.2, SmolLM and SmolLM2, TinyLlama, Falcon 3, Qwen2,
 Qwen2.5, Qwen3, Mistral and Gemma 3, of trainers and converters (unsloth, axolotl, GGUF, MLX, transformers.js), and what
@@ -35,7 +35,7 @@ WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
         }
     ),
     "settings of another runtime": frozenset({"transformers.js_config"}),
-    # The padding token too: which tokens are padding, and so where a score is taken, the caller's segments say.
+    # The padding token too: which tokens are padding, and so where a score is taken, the caller's segments define.
     "ids of special tokens, which the tokenizer's files decide here": frozenset(
         {
             "bos_token_id",
@@ -49,7 +49,7 @@ WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
     "names and number of labels; score models read both": frozenset(
         {"id2label", "label2id", "num_labels", "problem_type"}
     ),
-    "training: the initializer, dropout (ours has none), memory": frozenset(
+    "training: the initializer, dropout (dfc has none), memory": frozenset(
         {
             "attention_dropout",
             "classifier_dropout",
@@ -112,10 +112,10 @@ WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
         }
     ),
     "a copy of layer_types, written by transformers 5": frozenset({"_sliding_window_pattern"}),
-    "other kinds of models, which no decoder here is whatever it says": frozenset({"is_decoder", "tf_legacy_loss"}),
+    "other kinds of models, which no decoder here is, whatever the value": frozenset({"is_decoder", "tf_legacy_loss"}),
 }
 
-# Without effect at these values only. A family that reads a field, or fixes its value, has the say.
+# Without effect at these values only. A family that reads a field, or fixes its value, takes precedence.
 WITHOUT_EFFECT_AT: Mapping[str, tuple[object, ...]] = {
     # The attention: whether it sees what comes later, how far back it looks, how its logits are bounded.
     "is_causal": (True,),
@@ -134,7 +134,7 @@ WITHOUT_EFFECT_AT: Mapping[str, tuple[object, ...]] = {
     "use_mrope": (False,),
     "partial_rotary_factor": (1.0,),
     "alibi": (False,),
-    # Falcon 3's second word for what hidden_act says: a gated feed-forward with SiLU.
+    # Falcon 3's second name for hidden_act: a gated feed-forward with SiLU.
     "activation": ("swiglu",),
     # Encoders beside the decoder.
     "is_encoder_decoder": (False,),
@@ -203,7 +203,7 @@ def _is_tokenizer_code(value: object) -> bool:
 
 
 def unknown(name: str) -> bool:
-    """Returns whether a field is in no table and read by nothing: it is passed over, which is worth a word."""
+    """Returns whether a field is in no table and read by nothing: it is passed over and reported."""
     return name not in PASSED | WITHOUT_EFFECT_AT.keys() | {"auto_map"} and not _reads(name)
 
 

@@ -1,7 +1,7 @@
 """Models of the Hub of Hugging Face: their files in the Hub's own cache on this machine, one commit at a time.
 
 Files are asked for by their exact names in the top folder: configuration, tokenizer, safetensors. Pickled files, code
-and what lies in sub-folders is never downloaded. The Hub's client finds the cache (``HF_HOME``), the address
+and sub-folders are never downloaded. The Hub's client finds the cache (``HF_HOME``), the address
 (``HF_ENDPOINT``), whether to stay offline (``HF_HUB_OFFLINE``) and the token (``HF_TOKEN``, or a login of ``hf auth``)
 in the environment.
 """
@@ -112,7 +112,7 @@ def _file(name: str, commit: str, file: str) -> Path:
 
 
 def _asked(name: str, wanted: str, ask: Callable[[], _T], what: str = "") -> _T:
-    """Returns what the Hub answers; turns every way in which it does not into one sentence with what to do."""
+    """Returns the Hub's answer; turns every failure into one sentence with what to do."""
     from huggingface_hub import errors  # noqa: PLC0415 - takes half a second
 
     model, where = f"{what}{name}", _endpoint() or "https://huggingface.co"
@@ -125,8 +125,8 @@ def _asked(name: str, wanted: str, ask: Callable[[], _T], what: str = "") -> _T:
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise WeightsError(
-            f"{model}: there is no such folder here ({Path.cwd()}) and no such model at {where}; mend the name, or set "
-            "HF_TOKEN if the model is private"
+            f"{model}: there is no such folder here ({Path.cwd()}) and no such model at {where}; correct the name, or "
+            "set HF_TOKEN if the model is private"
         ) from error
     except errors.RevisionNotFoundError as error:
         raise WeightsError(

@@ -2,7 +2,7 @@
 
 Reading goes piece by piece from the files into each device's shard, so that a host holds little beside its own
 shards (dfc.models.shard_reading); writing takes one tensor at a time. Only safetensors are read: the older pickled
-files can run any code when opened. Folders may lie in a bucket (``gs://bucket/model``).
+files can run any code when opened. Folders may be in a bucket (``gs://bucket/model``).
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ def load(
       mesh: the devices, split as `dfc.models.sharding.param_shardings` says; None puts all on the first local device.
       dtype: ``float32`` or ``bfloat16``; the weights are rounded to it, whatever the files hold.
       nf4: store the kernels of the layers in four bits (`dfc.models.quantization`), a few tensors at a time: the whole
-        model never lies on the devices at full precision.
+        model is never on the devices at full precision.
 
     Returns:
       The decoder, with this dtype, and its weights, in the unrolled layout.
@@ -113,7 +113,7 @@ def load(
         weight is NaN or infinite in `dtype`: names the tensor.
 
     Warns:
-      UserWarning: a tensor lies in two files: the one that the index names is read.
+      UserWarning: a tensor is in two files: the one that the index names is read.
     """
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
@@ -160,7 +160,7 @@ def load(
 
 
 def _check_layers(tensors: model_folders.FolderTensors, config: DecoderConfig) -> None:
-    """Refuses another number of layers than the files have; where a file is missing, that is what must be mended."""
+    """Refuses another number of layers than the files have; where a file is missing, that is what must be fixed."""
     try:
         families.check_layers(config, tensors.folder, [*tensors.stored, *tensors.reported])
     except WeightsError as error:
@@ -171,7 +171,7 @@ def _check_layers(tensors: model_folders.FolderTensors, config: DecoderConfig) -
 
 
 def _tell_passed_over(config: Mapping[str, Any]) -> None:
-    """Prints the fields of a ``config.json`` that nobody knows, the first time a process sees them."""
+    """Prints the unknown fields of a ``config.json``, the first time a process sees them."""
     names = [hf_config.shown_name(name) for name in families.passed_over(config)]
     if names and multihost.is_primary():
         more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
@@ -183,7 +183,7 @@ def _tell_passed_over(config: Mapping[str, Any]) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _tell(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - what a person should know of the model
+    print(line, flush=True)  # noqa: T201 - a note for the user
 
 
 def _take_prefixes(tensors: model_folders.FolderTensors) -> None:
@@ -199,7 +199,7 @@ def _take_prefixes(tensors: model_folders.FolderTensors) -> None:
 
 
 def _refuse_untied(tensors: model_folders.FolderTensors, embedding: str) -> None:
-    """Refuses an output embedding that is no copy of the embedding it is said to be tied to; reads a piece at a time.
+    """Refuses an output embedding that is no copy of the embedding it is declared tied to; reads a piece at a time.
 
     Raises:
       WeightsError: they differ.
@@ -228,7 +228,7 @@ def _refuse_untied(tensors: model_folders.FolderTensors, embedding: str) -> None
 
 
 def _nf4_places(config: DecoderConfig, mesh: jax.sharding.Mesh | None) -> Params:
-    """Returns where every part of the quantized weights lies; a kernel that cannot be quantized is an error here."""
+    """Returns the place of every part of the quantized weights; a kernel that cannot be quantized is an error here."""
     if mesh is not None:
         return quantized_shardings(config, mesh)
     return on_one_device(jax.eval_shape(quantize_params, abstract_params(config)))
@@ -271,8 +271,8 @@ def save(
 
     The folder appears whole or not at all. On a disk it is written beside its place and renamed at the end; an older
     model of that name is moved aside first and deleted last. In a bucket, which cannot rename, the older model's
-    ``config.json`` goes first and the new one's comes last. With several hosts every host calls this; one tensor at
-    a time is gathered on devices, and the first host alone fetches and writes it.
+    ``config.json`` is removed first and the new one's written last. With several hosts every host calls this; one
+    tensor at a time is gathered on devices, and the first host alone fetches and writes it.
 
     Args:
       folder: where to, here or in a bucket; if it exists, it may hold nothing but an earlier model.

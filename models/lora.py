@@ -2,7 +2,7 @@
 
 A targeted projection computes x @ kernel + scale * (dropout(x) @ a) @ b, with a [in, r], b [r, out] and
 scale = alpha / r. Adapters are a nested dict shaped like the weights that holds only the targeted projections:
-``{"layers": {0: {"attention": {"query": {"a", "b"}}}}}``. Here is what can be done with such trees outside a forward
+``{"layers": {0: {"attention": {"query": {"a", "b"}}}}}``. Here are the operations on such trees outside a forward
 pass; the forward pass itself is in `dfc.models.transformer` (`Adapters`).
 
 Everything here speaks of the unrolled layout; `stack_layers` and `unstack_layers` of `dfc.models.transformer` turn
@@ -74,7 +74,7 @@ class LoraConfig:
             if name not in ALL_LINEAR
         ]
         twice = sorted({name for name in self.targets if self.targets.count(name) > 1})
-        found += [f"{where}.targets: {name!r} stands there more than once; name it once" for name in twice]
+        found += [f"{where}.targets: {name!r} is listed more than once; name it once" for name in twice]
         return found
 
 

@@ -1,6 +1,6 @@
 """Model folders: which files make one, and how one is replaced as a whole.
 
-A folder lies on a disk, or in a bucket under an address such as ``gs://bucket/model`` (whatever `etils.epath` opens).
+A folder is on a disk, or in a bucket under an address such as ``gs://bucket/model`` (whatever `etils.epath` opens).
 ``config.json`` is written last and removed first: a folder without it is no model, to us as to transformers.
 """
 
@@ -54,7 +54,7 @@ def location(path: str | os.PathLike[str]) -> Location:
 
 
 def in_bucket(folder: Location) -> bool:
-    """Returns whether a folder lies in a bucket, where nothing can be renamed as a whole or mapped."""
+    """Returns whether a folder is in a bucket, where nothing can be renamed as a whole or mapped."""
     return not isinstance(folder, pathlib.Path)
 
 
@@ -142,7 +142,7 @@ def _refuse_names(folder: Location, expected: str, names: Sequence[str]) -> None
 
 
 def weights_hash(folder: Location) -> str:
-    """Returns what tells the weights of a folder from all others: a blake2b digest, 32 hexadecimal digits.
+    """Returns what identifies the weights of a folder: a blake2b digest, 32 hexadecimal digits.
 
     Names, sizes and bytes of the safetensors files that make the model go in, in the order of their names.
 
@@ -170,8 +170,8 @@ class FolderTensors:
       folder: where they are.
       stored: what can be read, by name.
       problems: one sentence per file or tensor that an index names and that is not where it should be.
-      reported: tensors that `problems` already speaks for.
-      notes: one sentence per tensor that lies in two files: from which it is read.
+      reported: tensors that `problems` already covers.
+      notes: one sentence per tensor that is in two files: from which it is read.
 
     Raises:
       WeightsError: if the folder has no safetensors, or an index that cannot be used.
@@ -203,14 +203,14 @@ class FolderTensors:
             self.reported |= indexed or set()
 
     def _add(self, file: str, held: Mapping[str, StoredTensor], place: Mapping[str, str]) -> None:
-        """Takes the tensors of a file; of one that lies in two files, that of the file the index names for it."""
+        """Takes the tensors of a file; of one that is in two files, that of the file the index names for it."""
         for name, tensor in held.items():
             before = self.stored.get(name)
             if before is not None:
                 keep = place.get(name) == before.file.name
                 taken = before.file.name if keep else file
                 why = f"as {INDEX} says" if place.get(name) == taken else f"{INDEX} names neither"
-                self.notes.append(f"{name}: lies in {before.file.name} and in {file}; {taken} is read, {why}")
+                self.notes.append(f"{name}: is in {before.file.name} and in {file}; {taken} is read, {why}")
                 if keep:
                     continue
             self.stored[name] = tensor
@@ -230,12 +230,12 @@ def misfits(
 
     Args:
       stored: the tensors of the files.
-      expected: names and shapes of those that are wanted.
-      missing: said of a tensor that is not there.
-      extra: said of one that nobody asked for.
+      expected: names and shapes of the required ones.
+      missing: the text about an absent tensor.
+      extra: the text about one that is not expected.
       source: where the expected shape is from, as it follows "expected shape ...".
-      reported: tensors whose absence something else has been said about.
-      ignorable: which extra tensors are left out without a word.
+      reported: tensors whose absence has been reported otherwise.
+      ignorable: which extra tensors are left out silently.
     """
     problems = []
     for name, shape in expected.items():
@@ -328,7 +328,7 @@ def write_folder(
       folder: what is replaced.
       files: the tensors of each file.
       finish: writes all other files into the folder it is given, `last` at the end.
-      check_stop: what the first host looks at before anything is fetched or written.
+      check_stop: called by the first host before anything is fetched or written.
       last: the file without which a folder is not taken for whole.
       beside: what the other hosts compute with the first one in `finish`.
 

@@ -51,7 +51,7 @@ Tree = Any  # a nested dict whose leaves are arrays or `Nf4Kernel`
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Nf4Kernel:
-    """A kernel [..., in, out] in four bits per weight; stands in the weights wherever a kernel array does.
+    """A kernel [..., in, out] in four bits per weight; takes the place of a kernel array in the weights.
 
     Leading axes (layers) may be added, sliced, scanned and mapped over as with an array, because they lead both fields.
 

@@ -40,11 +40,11 @@ REMOTE_PIECE_BYTES = 8 * 2**20  # one read from a bucket, where every read waits
 
 
 class BrokenFileError(ValueError):
-    """A file that is not a whole safetensors file; says what is wrong with it."""
+    """A file that is not a whole safetensors file; names the problem."""
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Returns what JSON of a stranger says.
+    """Returns the value of untrusted JSON.
 
     Raises:
       ValueError: it is no JSON, is nested too deeply to be read, or names a key twice in one object, of which readers

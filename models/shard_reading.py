@@ -28,7 +28,7 @@ from dfc.errors import WeightsError
 from dfc.models.safetensors_format import NUMPY_DTYPES, BrokenFileError, StoredTensor
 
 _TILE_ROWS, _TILE_COLUMNS, _STRIP = 256, 512, 32
-_PADDING = 32  # elements between scratch rows: they must not lie a power of two apart
+_PADDING = 32  # elements between scratch rows: they must not be a power of two apart
 _CHECKED_AT_ONCE = 2**18  # bytes; both they and what is computed from them stay in the processor's cache
 _ALIGNMENT = 64  # bytes; an array that begins there becomes a device array on the CPU without a copy
 _LOCAL_THREADS, _REMOTE_THREADS = 16, 32  # the first is also bound by the processors; a bucket answers slowly
@@ -37,7 +37,7 @@ _Key: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class NotFiniteError(ValueError):
-    """A tensor that holds a NaN or an infinite number; says which."""
+    """A tensor that holds a NaN or an infinite number; names which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
     threads = _REMOTE_THREADS if remote else min(_LOCAL_THREADS, os.cpu_count() or 1)
     threads = max(1, min(threads, largest // (2 * piece)))  # a piece per thread stays below half a tensor
     budget = _Budget(largest)
-    # In the order of the files: what a disk has to fetch lies in one run.
+    # In the order of the files: a disk reads in one run.
     order = sorted(range(len(wanted)), key=lambda i: (str(wanted[i].stored.file), wanted[i].stored.begin))
     pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="weights")
     try:
@@ -142,7 +142,7 @@ def read_arrays(wanted: Sequence[WantedArray]) -> list[jax.Array]:
 
 
 class _Budget:
-    """Bytes that may be held at once; whoever needs more than is left waits."""
+    """Bytes that may be held at once; a read that needs more than is left waits."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._held = limit, 0
@@ -181,7 +181,7 @@ def _read_one(wanted: WantedArray, budget: _Budget) -> jax.Array:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an uninitialised array whose first byte lies at a multiple of `_ALIGNMENT`."""
+    """Returns an uninitialised array whose first byte is at a multiple of `_ALIGNMENT`."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     offset = -memory.ctypes.data % _ALIGNMENT
@@ -192,7 +192,7 @@ def _fill(parts: dict[_Key, np.ndarray], wanted: WantedArray) -> None:
     """Reads the rows that any part needs, once, and writes each part's share of them."""
     stored, flip = wanted.stored, slice(None, None, -1 if wanted.transpose else 1)
     same = NUMPY_DTYPES[stored.dtype] == wanted.dtype
-    in_file = {key: key[flip] for key in parts}  # where the part lies in the file's layout
+    in_file = {key: key[flip] for key in parts}  # the part's place in the file's layout
     whole_rows = tuple((0, size) for size in stored.shape[1:])
     if same and not wanted.transpose and all(place[1:] == whole_rows for place in in_file.values()):
         for key, part in parts.items():

@@ -1,4 +1,4 @@
-"""Where arrays live: a mesh of devices and the rules from logical axis names to its axes.
+"""Placement of arrays: a mesh of devices and the rules from logical axis names to its axes.
 
 Weights name their axes by meaning (`dfc.models.transformer.logical_axes`); `Rules` says over which mesh axis each is
 split. GSPMD inserts the collectives: the mesh's axes are of type Auto, and the same program runs on one device.

@@ -1,4 +1,4 @@
-"""Reads the tokenizer of a folder in the Hugging Face layout; refuses what a stranger's files could do to a reader.
+"""Reads the tokenizer of a folder in the Hugging Face layout; refuses untrusted files that could harm a reader.
 
 Nothing of a folder is run: no code, no pipe is waited for, no file beyond all bounds is read, and no step of a
 tokenizer that lengthens a text without bound.
@@ -80,12 +80,12 @@ def _without_advice() -> Iterator[None]:
 def libraries_at(folder: Path, what: str) -> Iterator[None]:
     """Turns whatever the tokenizer's libraries raise into a WeightsError with what could not be done.
 
-    On files of a stranger they raise errors of every kind. A panic of the Rust library, such as when a regular
+    On untrusted files they raise errors of every kind. A panic of the Rust library, such as when a regular
     expression of ``tokenizer.json`` gives up on a text, is no `Exception`, and its class cannot be imported.
     """
     try:
         yield
-    except WeightsError:  # says all of it
+    except WeightsError:  # names everything
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -178,7 +178,7 @@ def refuse_growth(file: Path) -> None:
 
 
 def read_tokenizer(folder: Path) -> Any:  # noqa: ANN401  # transformers carries no types
-    """Returns transformers' tokenizer of a folder, from local files only; no code that lies there is run."""
+    """Returns transformers' tokenizer of a folder, from local files only; no code in it is run."""
     # Importing transformers takes over a second, and only a process that loads a model needs it.
     with _without_advice():
         from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
@@ -198,7 +198,7 @@ def read_tokenizer(folder: Path) -> Any:  # noqa: ANN401  # transformers carries
         for file in sorted(folder.glob("tokenizer*.json")):
             if file.name != "tokenizer_config.json":
                 refuse_growth(file)
-        # Left open, a person would be asked in the middle of a start, and a "y" runs what lies in the folder.
+        # Left open, the user would be asked in the middle of a start, and a "y" runs code of the folder.
         pretrained = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **named)
     if not isinstance(pretrained, PreTrainedTokenizerFast):
         raise WeightsError(f"{folder}: {type(pretrained).__name__} has no form of the `tokenizers` library: {FILES}")

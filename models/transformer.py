@@ -241,7 +241,7 @@ class Embedding(nnx.Module):
 
 
 class Ends(nnx.Module):
-    """What lies before and after the layers."""
+    """The parts before and after the layers."""
 
     def __init__(self, rngs: nnx.Rngs, config: DecoderConfig) -> None:
         self.embed = Embedding(rngs, config)
@@ -362,7 +362,7 @@ class Decoder:
           tokens: int32 [R, T].
           start: int32 [R], positions the row's slot holds already.
           cache: of all slots. Meant to be donated.
-          slots: int32 [R], the slot of each row; None: row r has slot r. One past the last slot stands idle.
+          slots: int32 [R], the slot of each row; None: row r has slot r. One past the last slot is idle.
 
         Returns:
           Hidden states [R, T, D] and the cache.
@@ -371,7 +371,7 @@ class Decoder:
           ValueError: the weights are stacked.
         """
         if self._stacked:
-            raise ValueError("decoding wants unrolled weights; give bind unstack_layers(params)")
+            raise ValueError("decoding needs unrolled weights; give bind unstack_layers(params)")
         rows, length = tokens.shape
         at = jnp.arange(rows, dtype=start.dtype) if slots is None else slots
         rotary = self._rotary(start[:, None] + jnp.arange(length, dtype=start.dtype)[None])

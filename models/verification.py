@@ -20,7 +20,7 @@ _ROWS, _LENGTH, _SEED = 2, 64, 0
 def verify_saved(
     folder: str | os.PathLike[str] | None, config: DecoderConfig, params: Params, *, bound: float = 1e-3
 ) -> float:
-    """Loads a folder with transformers and PyTorch, on the CPU, and compares logits (or scores) with ours.
+    """Loads a folder with transformers and PyTorch, on the CPU, and compares logits (or scores) with dfc's.
 
     Both sides compute in float32 from the weights as stored, on two rows of 64 random tokens: what is compared
     is the model, not the rounding of its activations. That takes host memory for the weights in float32.

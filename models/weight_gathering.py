@@ -40,7 +40,7 @@ class Weight:
     def fetch(self, *, transpose: bool, dtype: np.dtype[Any]) -> np.ndarray:
         """Returns the whole weight on the first host, rounded to `dtype`; an empty array on the others.
 
-        Layer, rounding and transposing are a device's work, in an array that goes away: a host copy of the weight
+        Layer, rounding and transposing are a device's work, in a temporary array: a host copy of the weight
         itself would stay with it for as long as it lives. Where a host does not see all of the weight, it is gathered
         on the devices, and every host has to call this.
         """

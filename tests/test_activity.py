@@ -77,7 +77,7 @@ def test_a_word_comes_after_five_seconds_of_silence_and_less_and_less_often_afte
     clock.now += 9
     assert reports.due() == ""
     clock.now += 1
-    assert reports.due() == "busy with the present step, 0:03:09 since the start"
+    assert reports.due() == "in progress: the present step, 0:03:09 since the start"
 
 
 def test_while_something_compiles_a_word_comes_every_ten_seconds(clock):
@@ -121,8 +121,8 @@ def test_a_process_that_says_nothing_for_a_while_says_what_it_is_busy_with():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - ours
     *before, last = done.stdout.splitlines()
     assert before
-    assert all(line.startswith("busy with the present step, 0:00:0") for line in before)
-    assert last == "busy with the present step"  # a panel shows it itself; nothing is printed beside it
+    assert all(line.startswith("in progress: the present step, 0:00:0") for line in before)
+    assert last == "in progress: the present step"  # a panel shows it itself; nothing is printed beside it
 
 
 # ---- how long a run takes ----------------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def test_a_setting_that_the_template_does_not_look_at_is_refused(folders, loaded
     if name == "qwen3":
         assert ChatTokenizer.load(folders / name, enable_thinking=value).reads_thinking
         return
-    said = f"{folders / name}: enable_thinking is set to {value}, but the chat template does not look at it"
+    said = f"{folders / name}: enable_thinking is set to {value}, but the chat template does not read it"
     for load in (
         lambda: ChatTokenizer.load(folders / name, enable_thinking=value),
         lambda: loaded[name].with_thinking(value),

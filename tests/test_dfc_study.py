@@ -58,7 +58,7 @@ def test_claims_are_read_off_final_matches_and_the_ends_of_runs(results, tmp_pat
     form, word = said["the format reward keeps the format (format rate with, less without)"]
     assert form.startswith("+0.491 [")
     assert word.startswith("undecided (floor or ceiling: ")
-    assert said["conquering mends what fusing costs, and more"] == (
+    assert said["conquering regains what fusing costs, and more"] == (
         "none by seed",
         "undecided (no differences by seed)",
     )

@@ -202,7 +202,7 @@ def test_the_recipe_mends_published_rows_by_default_and_counts_what_it_did(tmp_p
     assert wordle["pairs_turn"] == 4  # the mended first reply beside the lost dialogue's
     for wrong in ("try again", "xyzzy", "INVALID_FORMAT", "Filled as T", "row 1\\n"):
         assert wrong not in sft
-    title, _, table = tables.partition("Published dialogues, mended")
+    title, _, table = tables.partition("Published dialogues, repaired")
     assert title
     shown = [line for line in table.split("\n") if line.startswith("| ")]
     assert shown[0].startswith("| game | replies cut short | replies asked again, out | with INVALID_FORMAT, out |")

@@ -173,7 +173,7 @@ def test_published_probes_leave_no_trace(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (published("a", "b", "c"), "messages ends with a user message, which nobody answers; drop it from the row"),
+        (published("a", "b", "c"), "messages ends with a user message without a reply; drop it from the row"),
         (
             published("a", "b", outcome="win"),
             r"outcome of meta must be one of success, failure, aborted, got 'win'; .*its",

@@ -77,7 +77,7 @@ def test_tables_show_every_figure_and_json_knows_no_nan():
     records = [record(q, s, float(q > s)) for q in range(3) for s in range(2)]
     found = by_setting(records, ["p", "empty"], ["set"], 2)
     tables = answers_page.tables(found, 2)
-    assert [table.title for table in tables] == ["Accuracy", "Within k answers", "What became of the answers"]
+    assert [table.title for table in tables] == ["Accuracy", "Within k answers", "Verdicts on the answers"]
     assert tables[0].rows[0][2] == "50.0"
     assert tables[1].rows[0][2:] == ("50.0 ± 28.9", "66.7 ± 33.3")
     json.dumps(answers_page._json(found["empty", "set"]._asdict()), allow_nan=False)

@@ -81,7 +81,7 @@ def test_a_list_on_the_command_line_needs_no_brackets(monkeypatch):
         ({**API, "endpoints": 3}, "endpoints=3 (int): must be a mapping from names to sections (EndpointConfig)"),
         (
             {**API, "endpoints": {"apt": EndpointConfig()}},
-            "endpoints.apt: must be a player of this run that is a chat endpoint (api); nobody is called so",
+            "endpoints.apt: must be a player of this run that is a chat endpoint (api); no player has this name",
         ),
         ({"endpoints": {"tiny_player": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),
         ({"endpoints": {"simulators": EndpointConfig()}}, "that is a chat endpoint (none); that player is none"),

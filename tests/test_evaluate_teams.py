@@ -69,8 +69,8 @@ def test_a_model_plays_with_itself(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"opponent": "initial"}, "opponent='initial': a model sits beside models, and simple, strong plays without"),
-        ({"opponent": "tiny_player"}, "a model sits beside models"),
+        ({"opponent": "initial"}, "opponent='initial': models play with models, and simple, strong plays without"),
+        ({"opponent": "tiny_player"}, "models play with models"),
         ({"opponent": "http://host/v1"}, "opponent: 'http://host/v1': name the model after a #"),
         ({"learner_roles": {TEAM: "judge"}}, "there is no role 'judge' of a player; its roles are describer, guesser"),
         ({"learner_roles": {"wordle": "x"}}, "learner_roles: 'wordle' must be among this run's games"),

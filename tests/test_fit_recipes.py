@@ -136,7 +136,7 @@ def test_a_run_of_stages_names_the_dearest():
     assert "build_data: rows are chosen on the host; nothing is held on a device" in out
     found = counted(config, dataclasses.replace(families.from_config_json(published.CONFIGS["llama-3.1-8b"])))
     dearest = max(found, key=lambda name: found[name].peak)
-    assert f"the dearest stage is {dearest}, {found[dearest].dearest}: {found[dearest].peak / 1e9:.2f} GB" in out
+    assert f"most memory: stage {dearest}, {found[dearest].dearest}: {found[dearest].peak / 1e9:.2f} GB" in out
     code, out = ask(config, model="llama-3.1-8b", topology="l4:8")
     assert code == 1
     assert "does NOT fit" in out

@@ -151,7 +151,7 @@ def test_the_clip_is_told_beside_the_share_of_random_actions():
         (Sft, "warmup_ratio=0.1", "; write --config.optimizer.warmup_ratio=0.1"),
         (Playpen, "sft.lr=1e-5", "lr of verl is --config.sft.optimizer.learning_rate=1e-5"),
         (Grpo, "output_dir=x", "output_dir of Transformers is --workdir=x"),
-        (Grpo, "report_to=wandb", "TensorBoard files lie in the run folder"),
+        (Grpo, "report_to=wandb", "TensorBoard files are in the run folder"),
         (Grpo, "top_p=0.9", "; recipe grpo has no such setting: collect, branch and 3 other recipes have"),
         (Grpo, "num_generation=8", "num_generations of TRL and Tunix is --config.group_size=8"),
         (Preference, "num-train-epochs=2", "num_train_epochs of Transformers and Tunix is --config.epochs=2"),
@@ -285,7 +285,7 @@ def test_flags_python_and_help_know_the_names_of_before():
         (["-learning_rate=1e-5"], "; write --config.optimizer.learning_rate=1e-5"),
         (["--output_dir=x"], "output_dir of Transformers is --workdir=x"),
         (["--output_dir", "x"], "output_dir of Transformers is --workdir=x"),
-        (["--report_to=wandb"], "TensorBoard files lie in the run folder"),
+        (["--report_to=wandb"], "TensorBoard files are in the run folder"),
         (["--push_to_hub"], "push_to_hub of Transformers: nothing is uploaded; policy/ of the run folder has the Hugg"),
         (["--push_to_hub", "--config.seed=1"], "--push_to_hub: there is no flag"),
         (["--push_to_hub=True"], "nothing is uploaded"),
@@ -303,7 +303,7 @@ def test_flags_python_and_help_know_the_names_of_before():
         (["--nogradient_checkpointing"], "; for gradient_checkpointing of Transformers see --config.training.remat"),
         (["--bf16", "no"], "; for bf16 of Transformers see --config.model.dtype"),
         (["--nopush_to_hub"], "push_to_hub of Transformers: nothing is uploaded"),
-        (["--chat_template_kwargs={}"], "see --config.model.enable_thinking (of its entries only enable_thinking is t"),
+        (["--chat_template_kwargs={}"], "see --config.model.enable_thinking (of its entries only enable_thinking is p"),
         (["--steps_per_generation=4"], "see --config.grpo.updates_per_iteration (TRL's divided by its gradient_accum"),
         (["--beta=1"], "is --config.grpo.kl_coefficient=1"),
         (
@@ -429,7 +429,7 @@ def test_help_finds_ours_by_the_name_of_another_library():
     assert text.count("divide_fuse_conquer, grpo have grpo.kl_coefficient") == 1
     text = command_line.parse(["--help=report_to"])
     assert keys_in(text) == []
-    assert text.count("TensorBoard files lie in the run folder") == 1
+    assert text.count("TensorBoard files are in the run folder") == 1
 
 
 def test_the_documentation_has_the_whole_table():

@@ -175,7 +175,7 @@ def test_what_comes_after_a_first_property_is_said_to_be_untried(tmp_path, capsy
         "class Mute(Nim):\n    def _play(self, action): return ('win', 'loss')\n"
     )
     assert command.main(["--check", f"{path}:Mute"]) == 1
-    assert capsys.readouterr().out.endswith("  What comes after this was not tried; mend it and check again.\n")
+    assert capsys.readouterr().out.endswith("  What comes after this was not tried; fix it and check again.\n")
 
 
 def test_the_ids_of_the_textarena_package_are_listed(capsys):

@@ -335,9 +335,7 @@ def test_of_a_tensor_in_two_files_the_one_that_the_index_names_is_read(folder, f
         _, params = huggingface.load(folder, dtype="float32")
     np.testing.assert_array_equal(params["norm"]["scale"], right)
     [message] = [str(w.message) for w in caught if name in str(w.message)]
-    assert (
-        f"{name}: lies in a.safetensors and in b.safetensors; {first}.safetensors is read, as {INDEX} says" in message
-    )
+    assert f"{name}: is in a.safetensors and in b.safetensors; {first}.safetensors is read, as {INDEX} says" in message
 
 
 def test_a_folder_that_is_in_order_loads_without_a_word(folder):

@@ -223,7 +223,7 @@ def race(tmp_path):
 def test_a_game_in_a_file_is_played_against_the_best_program_there_is(race):
     code, text = run(f"--game={race}:Race", "--seed=1", '--options={"target": 4}', typed="3\n")
     assert code == 0
-    assert "No scripted player plays Race better than random_legal, so that sits opposite.\n" in text
+    assert "No scripted player plays Race better than random_legal, so that is the opposite player.\n" in text
     assert "Over after 2 replies: seat 0 win, seat 1 loss.\n" in text
 
 
@@ -343,7 +343,7 @@ def test_a_model_brings_no_advice_of_other_packages():
         (["--game=TicTacToe-v0", "--opponent=http://127.0.0.1:1/v1"], "name the model after a #"),
         (["--game=TicTacToe-v0", "--opponent=stong"], "did you mean 'strong'? It must be random_legal, simple, strong"),
         (["--game=TicTacToe-v0", "--opponent=127.0.0.1:9/v1#m"], "did you mean 'http://127.0.0.1:9/v1#m'?"),
-        (["--game=wordle", "--opponent=simple"], "wordle has one player, nobody sits opposite"),
+        (["--game=wordle", "--opponent=simple"], "wordle has one player and no opposite seat"),
         (["--game=wordle", "--world=script"], "wordle has no world; no simulator answers for its world"),
         (
             ["--game=twenty_questions", "--judge=strong"],

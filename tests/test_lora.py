@@ -66,7 +66,7 @@ def names(tree):
         ({"dropout": 1.0}, "lora.dropout: expected a number of at least 0 and below 1, got 1.0"),
         ({"targets": ()}, "lora.targets: expected at least one of query, key, value, output, gate, up, down, got none"),
         ({"targets": ("q_proj",)}, "lora.targets: 'q_proj' is no projection; allowed are query, key"),
-        ({"targets": ("up", "up")}, "lora.targets: 'up' stands there more than once"),
+        ({"targets": ("up", "up")}, "lora.targets: 'up' is listed more than once"),
     ],
 )
 def test_a_configuration_out_of_range_is_refused_with_its_name(changes, message):

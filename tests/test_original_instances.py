@@ -385,7 +385,7 @@ WRONG = [
     ("clem_adventuregame", {"initial_state": ["room(study1)x"]}, "facts such as"),
     ("clem_adventuregame", {"initial_state": HOUSE[4:]}, "rooms of different kinds"),
     ("clem_adventuregame", {"initial_state": [*HOUSE, "exit(study1,moon1)"]}, "an exit between study1 and moon1"),
-    ("clem_adventuregame", {"initial_state": [*HOUSE, "takeable(moon1)"]}, "where it lies"),
+    ("clem_adventuregame", {"initial_state": [*HOUSE, "takeable(moon1)"]}, "and its place"),
     ("clem_adventuregame", {"initial_state": [*HOUSE, "support(moon1)"]}, "each support and container"),
 ]
 

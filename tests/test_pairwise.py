@@ -206,7 +206,7 @@ def test_what_fit_counts_are_the_answers_of_policies():
     asked = dataclasses.replace(config, questions={"a": "x"}, samples=3)
     assert [stage.episodes for stage in stages_of(asked)] == [90]
     (judged,) = stages_of(dataclasses.replace(config, policies=()))
-    assert judged.idle == "nobody is asked"
+    assert judged.idle == "nothing is sampled"
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
@@ -446,17 +446,17 @@ def test_files_that_changed_since_their_records_are_refused(tmp_path):
         ({"pairwise": {"judge": "http://127.0.0.1:9/v1"}}, "must be a chat endpoint"),
         ({"pairwise": {"judge": "http://127.0.0.1:9/v1/completions#m"}}, "pairwise.judge: base_url"),
         ({"pairwise": {"baseline": ""}}, "pairwise.baseline='': must be one of initial, again"),
-        ({"pairwise": {"outputs": {"initial": "x"}}}, "a policy is called so, too"),
+        ({"pairwise": {"outputs": {"initial": "x"}}}, "a policy has this name, too"),
         ({"pairwise": {"outputs": {"": "x"}}}, "a name is empty"),
         ({"pairwise": {"outputs": {"initial again": "x"}}}, "second answers of 'initial' are called 'initial again'"),
         ({"policies": ("initial", "initial again")}, "pairwise.baseline_again: the second answers"),
         ({"pairwise": {"endpoint": EndpointConfig(key_variable="small")}}, "pairwise.endpoint.key_variable"),
-        ({"pairwise": {"baseline_again": False}, "policies": ("initial",)}, "nobody else answers"),
+        ({"pairwise": {"baseline_again": False}, "policies": ("initial",)}, "no other policy answers"),
         ({"pairwise": {"instructions": "", "judge": "", "endpoint": EndpointConfig()}}, "pairwise.baseline: would be"),
         ({"questions": {"instructions": "x"}}, "is what records call those of pairwise"),
         (
             {"policies": (), "questions": {"a": "x"}, "pairwise": {"outputs": {"initial": "x", "b": "y"}}},
-            "nobody answers",
+            "no policy answers",
         ),
     ],
 )

@@ -61,8 +61,8 @@ def test_an_endpoint_has_its_settings(monkeypatch):
         ("127.0.0.1:8000/v1#m", "did you mean 'http://127.0.0.1:8000/v1#m'?"),
         ("localhost:8000", "did you mean 'http://localhost:8000/v1#MODEL'?"),
         ("api.example.org/v1#m", "did you mean 'http://api.example.org/v1#m'?"),
-        ("m" * 300, "cannot be looked at: "),
-        ("~nobody-of-this-name/m", "cannot be looked at: "),
+        ("m" * 300, "cannot be read: "),
+        ("~nobody-of-this-name/m", "cannot be read: "),
     ],
 )
 def test_a_wrong_name_is_answered_with_its_cure(who, said):

@@ -103,7 +103,7 @@ def test_the_last_box_is_the_result(text, result):
         ({"question": "\ud800 x", "answer": "#### 1"}, "question '\\ud800 x' holds half a surrogate pair"),
         (
             {"problem": "x", "solution": "\\boxed{\ud800}"},
-            "holds half a surrogate pair, which no UTF-8 spells; correct it",
+            "holds half a surrogate pair, which UTF-8 cannot encode; correct it",
         ),
         ({**HUMANEVAL, "test": "x = 1"}, "define no function check"),
         ({**HUMANEVAL, "test": "def check(candidate:"}, "cannot be parsed"),

@@ -137,8 +137,8 @@ def test_every_result_of_the_readme_has_an_interval():
         (0, "divide_fuse_conquer", "What holds", "Divide-Fuse-Conquer beats the base model, final score"),
         (3, "paprika", "Claims", "SFT then RPO beats the base model on the tasks trained on"),
         (4, "paprika", "Claims", "SFT then RPO beats the base model, mean over groups"),
-        (5, "language_self_play", "What came of the second round", "self-play (lsp) beats the base"),
-        (8, "language_self_play", "What came of the second round", "data-backed RL beats the base"),
+        (5, "language_self_play", "Results of the second round", "self-play (lsp) beats the base"),
+        (8, "language_self_play", "Results of the second round", "data-backed RL beats the base"),
     ],
 )
 def test_the_readme_says_of_a_claim_what_its_page_says(verdicts, place, name, heading, claim):

@@ -193,7 +193,7 @@ REFUSED = {
         {"messages": TALK, "prompt": "Something else."},
         "a prompt beside messages, and messages does not begin with it; drop one of the two",
     ),
-    "a field that nobody knows": ({"messages": TALK, "kept": 0}, "no field of this name is known: kept; put what only"),
+    "a field that nobody knows": ({"messages": TALK, "kept": 0}, "no field of this name is known: kept; put descrip"),
     "a field of a message that nobody knows": (
         {"messages": [ASK, {**SAY, "prefix": True}]},
         "message 1 of messages: no field of this name is known: prefix",

@@ -205,7 +205,7 @@ def test_groups_of_processes_that_are_no_more_are_removed_and_others_stay(tmp_pa
 @boxed
 def test_it_is_said_how_memory_is_limited(way):
     said = sandbox.memory_rule()
-    assert ("looks at its processes" in said) == (way == "without a control group" or not in_a_group())
+    assert ("checks of its processes" in said) == (way == "without a control group" or not in_a_group())
 
 
 def test_a_system_whose_calls_are_not_known_runs_no_program():

@@ -105,7 +105,7 @@ def test_answers_without_a_reward_are_counted_on_page_and_console(tmp_path):
         return Page(run_page.build(tmp_path).read_text(encoding="utf-8")), console
 
     page, console = shown(3, 5)
-    assert "8 answers had no reward (no finite number in R): they count nowhere." in page.text
+    assert "8 answers had no reward (no finite number in R), left out of means and losses." in page.text
     assert "no two of its answers were scored differently, and nothing was learned" in page.text
     assert ["Answers without a reward", "3.000", "5.000", "4.000"] in page.tables[0]
     assert ["Answers", "without", "a", "reward", "3.000", "5.000"] in console
@@ -174,7 +174,7 @@ def test_of_the_answers_the_best_and_the_worst_are_shown_with_their_marks(page):
     assert "R 2, mark 7" in page.text
     assert "R 0, mark 0" in page.text
     assert "middle 40" not in page.text
-    assert "R 0, no mark, counts nowhere" in page.text
+    assert "R 0, no mark, excluded from means and losses" in page.text
     assert "not answered" in page.text
 
 

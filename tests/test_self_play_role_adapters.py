@@ -246,7 +246,7 @@ def test_a_role_without_a_part_keeps_its_adapter(parted):
     ("changes", "said"),
     [
         ({"adapter": AdapterConfig()}, "adapter_per_role=True: needs adapters; set adapter.rank above 0"),
-        ({"method": "data", "data": "f.txt", "tasks": {}}, "with method='data' nobody plays the Challenger"),
+        ({"method": "data", "data": "f.txt", "tasks": {}}, "with method='data' there is no Challenger"),
     ],
 )
 def test_roles_without_adapters_or_without_a_challenger_are_refused(changes, said):

@@ -94,7 +94,7 @@ def test_more_than_a_fifth_of_answers_without_a_mark_is_an_alarm_at_once():
     (alarm,) = after(GOOD | {"self_reward_failures": 0.21})
     assert (alarm.metric, alarm.sentence) == (
         "self_reward_failures",
-        "21% of answers have no mark of the judge, and count nowhere",
+        "21% of answers have no mark of the judge and are excluded from all means and losses",
     )
 
 

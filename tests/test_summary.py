@@ -116,4 +116,4 @@ def test_failed_games_are_named_with_their_first_cause(folder):
             row = {"stage": "final", "game": "Othello-v0", "opponent": "random_legal", "policy": "final", "seat": seat}
             row |= {"games": 0, **vars(Record()), "failed": failed, "first_failure": f"seat {seat} broke"}
             rows.write(json.dumps(row) + "\n")
-    assert "Othello-v0: 5 games failed and count nowhere, the first: seat 0 broke" in summary.lines(folder)
+    assert "Othello-v0: 5 games failed (in no figure), the first: seat 0 broke" in summary.lines(folder)

@@ -85,7 +85,7 @@ def test_it_is_known_that_a_template_looks_at_the_setting(tmp_path, reading):
 def test_a_template_that_only_names_the_setting_does_not_look_at_it(tmp_path, other):
     save(tmp_path, byte_level(), other + PLAIN, NAMES, eos="<|im_end|>")
     assert not ChatTokenizer.load(tmp_path).reads_thinking
-    with pytest.raises(WeightsError, match="enable_thinking is set to True, but the chat template does not look at it"):
+    with pytest.raises(WeightsError, match="enable_thinking is set to True, but the chat template does not read it"):
         ChatTokenizer.load(tmp_path, enable_thinking=True)
 
 

@@ -46,7 +46,7 @@ def test_a_run_that_plays_tells_its_policys_template_what_is_configured(folder):
 
 
 def test_a_model_whose_template_does_not_look_at_the_setting_is_refused_with_it():
-    with pytest.raises(WeightsError, match="enable_thinking is set to False, but the chat template does not look at"):
+    with pytest.raises(WeightsError, match="enable_thinking is set to False, but the chat template does not read it"):
         workers_of("tiny_player", enable_thinking=False)
 
 
@@ -128,7 +128,7 @@ def test_the_terminals_flag_reaches_every_model_and_is_refused_where_none_plays(
     assert told == [(str(run), True), (str(run), False), (str(run), None), (str(run), True)]
     capsys.readouterr()
     assert play.main(["--game=TicTacToe-v0", "--opponent=strong", "--enable_thinking=false"]) == 2
-    assert "--enable_thinking=false: no model that is here plays" in capsys.readouterr().err
+    assert "--enable_thinking=false: no local model plays" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         play.main([*words, "--enable_thinking=maybe"])
     assert "must be true or false, got 'maybe'" in capsys.readouterr().err
@@ -177,8 +177,8 @@ def test_a_server_refuses_what_its_template_does_not_look_at():
     with pytest.raises(requests.RequestError) as caught:
         prompt(served, chat_template_kwargs={"enable_thinking": False})
     assert (caught.value.status, caught.value.param) == (400, "chat_template_kwargs.enable_thinking")
-    assert "does not look at it" in caught.value.message
-    with pytest.raises(WeightsError, match="enable_thinking is set to True, but the chat template does not look at it"):
+    assert "does not read it" in caught.value.message
+    with pytest.raises(WeightsError, match="enable_thinking is set to True, but the chat template does not read it"):
         server.load("tiny_player", ServingConfig(**SERVING, enable_thinking=True))
 
 

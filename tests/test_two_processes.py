@@ -235,7 +235,7 @@ def test_processes_that_do_not_fit_are_refused_in_both_before_anything_is_writte
     for code, _, errors in (found := finished(processes)):
         assert code == 2, errors
         assert "rollout.workers=2: must be 1 with 2 processes" in errors
-    assert "process 1 was started otherwise than the first one: config.seed" in found[1][2]
+    assert "process 1 was started differently from the first one: config.seed" in found[1][2]
     assert not (place / "refused").exists()
 
 

@@ -42,7 +42,7 @@ def test_every_kind_of_player_can_be_the_opponent_of_a_collection(opponent):
         (Grpo(games=TWO, opponent="nowhere/m"), "opponent: 'nowhere/m': no such folder (current folder: "),
         (Grpo(games=TWO, opponent="h.org/v1#m"), "opponent: 'h.org/v1#m': an address begins with http:// or https://"),
         (Grpo(games=TWO, opponent="http://h/v1"), "opponent: 'http://h/v1': name the model after a #"),
-        (Grpo(games=TWO, opponent=""), "opponent: '': names nobody"),
+        (Grpo(games=TWO, opponent=""), "opponent: '': is empty"),
         (
             Grpo(games=TWO, opponent="rival=strong"),
             "opponent: 'rival=strong': this player is called 'opponent' and gets",
@@ -80,7 +80,7 @@ def entries(**named):
         (Paprika(games=CITY, collect=CollectConfig(opponent=FAR), endpoints=entries(opponent={})), None),
         (Grpo(games=TWO, endpoints=entries(opponent={})), "endpoints.opponent: must be a player of this run that is a"),
         (Grpo(games=TWO, opponent="strong", endpoints=entries(opponent={})), "endpoint (none); that player is none"),
-        (Grpo(games=TWO, opponent=FAR, endpoints=entries(oponent={})), "endpoint (opponent); nobody is called so"),
+        (Grpo(games=TWO, opponent=FAR, endpoints=entries(oponent={})), "endpoint (opponent); no player has this name"),
         (
             Paprika(games=CITY, stages=("evaluate_tasks",), endpoints=entries(opponent={})),
             "endpoints.opponent: must be",

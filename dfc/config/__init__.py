@@ -120,7 +120,7 @@ RECIPES: dict[str, type[RunConfig]] = {
 
 
 def is_recipe(kind: type) -> bool:
-    """Returns whether configurations of a class can be run: those of `RECIPES`, and those of a file of one's own."""
+    """Returns whether configurations of a class can be run: those of `RECIPES`, and those of a custom file."""
     if kind in RECIPES.values():
         return True
     own = vars(kind) if issubclass(kind, RunConfig) else {}

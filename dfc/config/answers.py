@@ -21,7 +21,7 @@ class AnswersRolloutConfig:
       rows: of them computed in one call of the device; 0: all.
       max_length: tokens of a question with its answer.
       max_reply_length: tokens of an answer; one that reaches it is cut there.
-      decode_steps: tokens sampled per row between two looks of the host, at most.
+      decode_steps: tokens sampled per row between two checks by the host, at most.
       sharding: how weights and conversations are split over several devices, as in `PlayerRolloutConfig`.
       prefill_buckets: tokens prefilled per row and call, ascending. Empty: chosen by `max_length`.
     """
@@ -42,7 +42,7 @@ class CheckingConfig:
     Attributes:
       workers: answers checked at once.
       math_seconds: of processor time for comparing a result.
-      program_seconds: that a program or its tests may sleep or wait, by the wall's clock; ten times as long is the last
+      program_seconds: that a program or its tests may sleep or wait, in wall-clock time; ten times as long is the last
         limit, from their start to their end.
       program_cpu_seconds: of processor time, of all its processes together.
       program_memory: MiB, of all its processes together.
@@ -86,11 +86,11 @@ class PairwiseConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateAnswers(ModelRunConfig, recipe="evaluate_answers", module="stages.evaluate_answers"):
-    """How often questions are answered rightly (accuracy and pass@k), and whose answers a judge prefers (win rates).
+    """How often questions are answered correctly (accuracy and pass@k), and whose answers a judge prefers (win rates).
 
     Attributes:
-      policies: who answers, each ``NAME=WHO`` or ``WHO``: ``initial`` (the model of the run), a folder with weights or
-        a run, or ``tiny_player``; A,B,C will do. All have the shape and tokenizer of `model`.
+      policies: who answers, each ``NAME=PLAYER`` or ``PLAYER``: ``initial`` (the model of the run), a folder with
+        weights or a run, or ``tiny_player``; also as A,B,C. All have the shape and tokenizer of `model`.
       questions: files by the names that the tables call them, in the layouts of `dfc.rows.questions`.
       questions_each: the first ones of every file, of instructions, too; 0: all.
       samples: answers to every question, for pass@k.
@@ -115,5 +115,5 @@ class EvaluateAnswers(ModelRunConfig, recipe="evaluate_answers", module="stages.
 
     @property
     def engine_rollout(self) -> RolloutConfig:
-        """What an engine is made by."""
+        """What an engine is made from."""
         return RolloutConfig(**vars(self.rollout))

@@ -17,7 +17,7 @@ class Branch(CollectingRunConfig, recipe="branch", module="stages.collect"):
       turns: of the recorded seat that it is played on from: its ``first`` reply, or ``all`` of them.
       turns_per_dialogue: with ``all``, how many turns of one dialogue at most, chosen by the seed; 0: all of them.
       siblings: games played on from each turn.
-      opponent: who sits in the other seat of games for two from there on: ``initial``, ``itself``, or a player, as in
+      opponent: who plays the other seat of games for two from there on: ``initial``, ``itself``, or a player, as in
         collect.
     """
 

@@ -1,7 +1,7 @@
 """Configuration of building rows from stored dialogues (Playpen's supervised rows and pairs), and of minigames.
 
-Defaults are the published ones (arXiv 2504.08590, section 4.3 and appendix D) where the paper states them; where it is
-silent, the field says so.
+Defaults are the published ones (arXiv 2504.08590, section 4.3 and appendix D) where the paper states them; where it
+states none, the field says so.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class DialogueChoiceConfig:
     Attributes:
       game_groups: only these games; empty: all (one name: the paper's D5).
       leave_out: without these games (one name: leave-one-out, the paper's D6).
-      repairs: how published dialogues of the image game, the Wordles and the reference game are mended (D.1, all four;
-        `dfc.rows.dialogue_repairs`); empty: they are taken as they are.
+      repairs: how published dialogues of the image game, the Wordles and the reference game are repaired (D.1, all
+        four; `dfc.rows.dialogue_repairs`); empty: they are taken as they are.
       threshold: a dialogue is won if its quality is above it (the paper has one per game and prints none).
       thresholds: other ones, by game: of a quality with shades, what counts as solved.
       players: only dialogues of so many players are imitated or are the worse side of a pair, those with the most won
@@ -98,7 +98,7 @@ class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues", mo
 
     Attributes:
       sources: runs that collected trajectories, folders of trajectories, or files of published interactions
-        (``.jsonl``, ``.json``, ``.parquet``; playpen-data); A,B,C will do.
+        (``.jsonl``, ``.json``, ``.parquet``; playpen-data); also as A,B,C.
       cut_unanswered: whether to drop what follows the last reply of a published row instead of refusing it.
       max_row_bytes: a published row that takes more is refused, before it is read whole.
     """

@@ -25,7 +25,7 @@ class GroupingConfig:
       trials: games of the base model per game id; against itself where there are two seats.
       winnable_above: a game counts as winnable if the measured win rate is above this (the paper: 0).
       order: the kinds of groups, first to last; groups are fused in this order.
-      groups: the groups by hand, in their order, such as (("TicTacToe-v0", "Nim-v0"), ("LiarsDice-v0",)); empty:
+      groups: the groups, set manually, in their order, such as (("TicTacToe-v0", "Nim-v0"), ("LiarsDice-v0",)); empty:
         measured. The base model's games are played and printed in any case.
     """
 
@@ -41,7 +41,7 @@ class FusionConfig:
 
     Attributes:
       method: ``average`` of the parameters (the paper's), or of what training changed: ``task_arithmetic``, ``ties``.
-      weight: of the policy that comes in; the policy so far has 1 - weight (the paper: 1/2). All weigh alike `at_once`.
+      weight: of the policy that is added; the policy so far has 1 - weight (the paper: 1/2). All weigh alike `at_once`.
       at_once: fuse all group policies at once and conquer all games in one stage, instead of group by group.
       scale: task_arithmetic and ties: the fused change counts this much.
       density: ties: the share of each change that is kept, largest first.

@@ -14,13 +14,13 @@ class Evaluate(PlayersRunConfig, recipe="evaluate", module="stages.evaluate"):
     """A tournament: every policy alone and against every other one, on the same deals.
 
     Attributes:
-      policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
-        or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; A,B,C will do.
+      policies: who plays, each ``NAME=PLAYER`` or ``PLAYER``: ``random_legal``, ``simple``, ``strong``, a folder with
+        weights or a run, ``tiny_player``, or ``http://HOST/v1#MODEL``; also as A,B,C.
       mesh: how devices are laid out.
       dtype: the type weights are computed with and kept in.
       sampling: how tokens of models are sampled.
-      enable_thinking: what the chat templates of models are told, by name of the policy (or ``simulators``); whoever is
-        not named has what its run was trained with (`ModelConfig.enable_thinking`), or its template's own default.
+      enable_thinking: passed to the chat templates of models, by name of the policy (or ``simulators``); a policy not
+        named has what its run was trained with (`ModelConfig.enable_thinking`), or its template's own default.
       seeds: deals per game; each is played alone, or twice by every pair of policies with seats swapped (paper: 20).
       anchor: the policy rated 0; empty: the mean of all is 0.
       trained: the policy in the place of the paper's Qwen2.5 (DFC-MSRL) in its tables; empty: the first one.

@@ -1,4 +1,4 @@
-"""The fields of configuration classes: their types and ranges, what fits them, and words for both."""
+"""The fields of configuration classes: their types and ranges, which values fit them, and texts for both."""
 
 import dataclasses
 import difflib
@@ -62,7 +62,7 @@ def range_of(hint: object) -> Range | None:
 
 
 def describe_type(hint: object) -> str:
-    """Returns in plain words what a field of this type accepts, e.g. ``a number, at least 0``."""
+    """Returns a text of what a field of this type accepts, e.g. ``a number, at least 0``."""
     if (kind := without_none(hint)) is not hint:
         return f"{describe_type(kind)}, or None"
     allowed, hint = range_of(hint), _bare(hint)
@@ -109,7 +109,7 @@ def _example(hint: Any) -> str:  # noqa: ANN401 - a type or a form of `typing`
 
 
 def near(name: str, allowed: Iterable[str], *, cutoff: float = 0.75) -> str | None:
-    """Returns the allowed name that a name is most like: a slip of the finger, or a beginning of it; None if none is.
+    """Returns the allowed name that a name is most like: a typing error, or a prefix of it; None if none is.
 
     Args:
       name: what was written.
@@ -184,7 +184,7 @@ def type_problems(section: object, path: str = "", recipe: str = "") -> list[str
 
 
 def _section_problem(place: str, value: object, kind: type, recipe: str, *, entry_of: str) -> str:
-    """Returns what is to be written in the place of a value that is no section of the class that a field has."""
+    """Returns the message about a value that is no section of the class that a field has."""
     made, where = f"{kind.__name__}(...)", f" for recipe {recipe}" if recipe else ""
     name = place.rsplit(".", 1)[-1]
     written = f"{entry_of}={{{place.rpartition(f'{entry_of}.')[2]!r}: {made}}}" if entry_of else f"{name}={made}"
@@ -193,13 +193,13 @@ def _section_problem(place: str, value: object, kind: type, recipe: str, *, entr
 
 
 def _came(value: object, kind: type) -> str:
-    """Returns what came in the place of a section, in a few words whatever it is."""
+    """Returns a short text of the value given instead of a section."""
     if isinstance(value, type):
         return f"the class {_class_name(value)} itself"
     name = _class_name(type(value))
     if name == kind.__name__:
         return f"another class of the name {name}"
-    if dataclasses.is_dataclass(value):  # its values say nothing, and take a line or more
+    if dataclasses.is_dataclass(value):  # its values are no help, and take a line or more
         return name
     return f"{cut(' '.join(shown(value).split()), _SHORT)} ({name})"
 

@@ -47,8 +47,8 @@ class RewardConfig:
       illegal_try: taken off for every illegal and for every malformed reply that was answered with another try (not
         in the paper, where such a try is free and therefore exploited).
       overrun: reward of a game this seat ended by filling its own context, in place of an outcome; at most 0. By
-        default a loss, so that a game that goes badly is not talked to its end; above `invalid`, as a loss is.
-      function: a reward of one's own instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
+        default a loss, so that rambling does not pay in a game that goes badly; above `invalid`, as a loss is.
+      function: a custom reward instead, ``FILE.py:NAME`` or ``module:NAME``: a function that takes a
         `dfc.episodes.Episode` and returns a number, or one for each reply of the policy's seat; of this section only
         `text` is read beside it and, with a number for each reply, `overrun`, which the last turn costs.
       text: the reward of a reply's wording, in the same form: a function that takes the text of one of the policy's
@@ -168,12 +168,12 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     Attributes:
       groups_per_game: groups of episodes per game and iteration on average, of a rollout seed each (the paper's S: 50).
       group_size: episodes of a group, which are compared with each other for the advantages (the paper's r).
-      opponent: who sits in the other seat of training games: the ``initial`` policy, the best policy so far
+      opponent: who plays the other seat of training games: the ``initial`` policy, the best policy so far
         ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
         folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
         the run's.
       opponent_reply: how it replies in training games, where it is a policy.
-      teacher_errors: what becomes of games of a team that the other seat broke off, and of those that failed:
+      teacher_errors: how games of a team are used that the other seat broke off, and of those that failed:
         ``replace``: they are played again, then other games stand in for them; ``leave_out``: no advantage, in no mean;
         ``count``: as any other loss (`dfc.training.teacher_errors`).
       teacher_replays: with ``replace``, how often one game is played again (Playpen's rho).
@@ -181,10 +181,10 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
         in every other game its seats alternate.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       deals: what the games of an iteration begin with: ``random`` deals, or the tasks of the games' splits in
-        ``epochs``: each once, in an order that is shuffled anew every time (`dfc.training.instances`). How many of a
+        ``epochs``: each once, in an order that is shuffled again every time (`dfc.training.instances`). How many of a
         game come then is left to the order, and not to `mixed_priority`.
       groups_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
-        `group_size` episodes; 0: groups_per_game x games. The last iteration of an epoch has what is left.
+        `group_size` episodes; 0: groups_per_game x games. The last iteration of an epoch has the remainder.
       randomize_seeds: fresh seeds every iteration; off, the same ones each time.
       tasks: sample training deals from 0 to tasks - 1 only, so that later ones are new to the policy; 0: from all.
       half_negative: drop half of the episodes with a negative advantage at random.

@@ -1,4 +1,4 @@
-"""Names of models on the Hub of Hugging Face: ``ORG/NAME``, or ``ORG/NAME@REVISION``; nothing is asked here."""
+"""Names of models on the Hub of Hugging Face: ``ORG/NAME``, or ``ORG/NAME@REVISION``; nothing is requested here."""
 
 import re
 from pathlib import Path

@@ -126,7 +126,7 @@ class TeacherGrpoConfig:
       opponent_reply: how it replies where it is a policy (code of the paper: temperature 0, 100 tokens).
       learner_roles: game id -> the policy's role (Table 9). Of games that are not played the entries that are here by
         default do not count, others are refused.
-      teacher_errors: what becomes of games that the teacher's error ended.
+      teacher_errors: how games are used that the teacher's error ended.
       teacher_replays: how often such a game is played again (rho).
       temperature: of the policy's sampling.
       grpo: the update (the paper states neither its clipping ratio nor its unit).
@@ -152,10 +152,11 @@ class TeacherGrpoConfig:
     evaluation: MatchesConfig = MatchesConfig(games=20)
 
     def roles(self, games: Collection[str]) -> dict[str, str]:
-        """Returns the learner's roles without those that stand there by default for games that are not played.
+        """Returns the learner's roles without default entries for games that are not played.
 
         Args:
-          games: that are played; an entry of another game that is no default stays, so that a misspelled one is told.
+          games: that are played; an entry of another game that is no default stays, so that a misspelled one is
+            reported.
         """
         return {
             game: role for game, role in self.learner_roles.items() if game in games or LEARNER_ROLES.get(game) != role

@@ -14,7 +14,7 @@ class Range:
       high: the largest one.
       above: low itself is out.
       below: high itself is out.
-      even: odd numbers are out: seats alternate, and an odd number of games would favour whoever moves first.
+      even: odd numbers are out: seats alternate, and an odd number of games would favour the first player.
     """
 
     low: float

@@ -1,4 +1,4 @@
-"""Settings that were renamed: run folders of before are read, and a name of before is answered with today's."""
+"""Settings that were renamed: older run folders are read, and a former name is answered with the current one."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ RENAMED: Mapping[type, Mapping[str, str]] = {
     BuildDataConfig: {"groups": "game_groups"},
     DialogueChoiceConfig: {"groups": "game_groups"},
 }
-"""Class of a configuration or of a section -> name of before -> the one of today."""
+"""Class of a configuration or of a section -> former name -> current name."""
 _VALUES: Mapping[type, Mapping[tuple[str, Any], Mapping[str, Any]]] = {
     RewardConfig: {
         ("function", "dfc.training.playpen_rewards:table_5"): {"function": "", "measure": "table_5"},
@@ -36,11 +36,11 @@ _VALUES: Mapping[type, Mapping[tuple[str, Any], Mapping[str, Any]]] = {
 
 
 def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Returns a stored configuration with the names of today, in its sections too.
+    """Returns a stored configuration with current names, in its sections too.
 
     Args:
       stored: as ``config.json`` has it.
-      kind: its class; where a class has a field of its own by a name of before, that name stays.
+      kind: its class; where a class has a field that bears a former name, that name stays.
     """
     known, new_names = fields.fields_of(kind), _new_names(kind)
     renamed = {}
@@ -49,7 +49,7 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
         today = name if today in stored else today
         inner = known.get(today)
         if isinstance(value, Mapping) and isinstance(inner, type) and dataclasses.is_dataclass(inner):
-            value = with_new_names(value, inner)  # noqa: PLW2901 - the same section by its names of today
+            value = with_new_names(value, inner)  # noqa: PLW2901 - the same section with current names
         renamed[today] = value
     for (name, before), values in _VALUES.get(kind, {}).items():
         if renamed.get(name) == before:
@@ -58,7 +58,7 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def keys_of(kind: type, path: str = "") -> dict[str, str]:
-    """Returns the dotted keys that a class of configurations or sections had before, each with the one of today."""
+    """Returns the former dotted keys of a class of configurations or sections, each with its current key."""
     found = {f"{path}{old}": f"{path}{new}" for old, new in _new_names(kind).items()}
     for name, inner in fields.fields_of(kind).items():
         if isinstance(inner, type) and dataclasses.is_dataclass(inner):
@@ -67,12 +67,12 @@ def keys_of(kind: type, path: str = "") -> dict[str, str]:
 
 
 def names_of_today(name: str) -> list[str]:
-    """Returns what a name of before is called today, in whatever class."""
+    """Returns the current form of a former name, in any class."""
     return list(dict.fromkeys(names[name] for names in RENAMED.values() if name in names))
 
 
 def _new_names(kind: type) -> dict[str, str]:
-    """Returns the names of before of a class, each with the one of today; none that the class has itself."""
+    """Returns the former names of a class, each with its current one; none that the class has itself."""
     known = fields.fields_of(kind)
     return {
         old: new

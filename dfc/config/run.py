@@ -26,7 +26,7 @@ from dfc.config.sections import (
 class RunConfig:
     """One run; the class of a recipe says which: ``class Sft(..., recipe="sft", module="stages.offline")``.
 
-    A method of one's own names the file that it lies in: ``class Mine(RlRunConfig, recipe="mine", module=__file__)``.
+    A custom method names its file: ``class Mine(RlRunConfig, recipe="mine", module=__file__)``.
 
     Attributes:
       recipe: the recipe's name, in messages and in ``config.json``.
@@ -65,14 +65,14 @@ class GamesRunConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlayersRunConfig(GamesRunConfig):
-    """A run in which others can sit beside its own policies.
+    """A run in which other players can play beside its own policies.
 
     Attributes:
       rollout: how games are played.
       simulators: who plays the games' simulators: ``script``, ``initial`` (the model of the run, greedily), or a chat
         endpoint (``http://HOST/v1#MODEL``); in a tournament also a model, and not ``initial``.
       endpoints: how chat endpoints are asked, by the name of the player in this run: ``opponent``, ``simulators``,
-        ``demonstrator``, or that of a policy; whoever is not named is asked as by default.
+        ``demonstrator``, or that of a policy; players not named use the defaults.
     """
 
     rollout: RolloutConfig = RolloutConfig()

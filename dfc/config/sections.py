@@ -37,8 +37,8 @@ class ModelConfig:
       path: a folder in the Hugging Face layout, ``tiny_player`` for the bundled model, or ``ORG/NAME`` or
         ``ORG/NAME@REVISION`` of the Hub.
       dtype: the type weights are computed with and kept in, ``float32`` or ``bfloat16``.
-      enable_thinking: told to the chat template, in training as in play; Qwen 3 thinks unless it is false. None: the
-        template's own default. A template that does not look at it cannot be given it.
+      enable_thinking: passed to the chat template, in training and in play; Qwen 3 thinks unless it is false. None: the
+        template's own default. A template that does not read it cannot be given it.
     """
 
     path: str = "tiny_player"
@@ -205,9 +205,9 @@ class PlayerRolloutConfig:
         longer one is an overrun like a full context. 0: only max_length limits it.
       max_reply_length: tokens of one reply; a reply that reaches it is cut there.
       max_actions: legal actions of all players together (the paper: 120 steps); 0: the game's own longest play. A game
-        that is longer is stopped there: whoever is ahead wins where the game has a measure of it (`Game.standing`,
+        that is longer is stopped there: the player ahead wins where the game has a measure of it (`Game.standing`,
         chips in poker), and otherwise it is no result. Illegal and unreadable replies are bounded by the allowances.
-      decode_steps: tokens sampled per row between two looks of the host, at most.
+      decode_steps: tokens sampled per row between two checks by the host, at most.
       sharding: how weights and conversations are split over several devices while games are played: ``training``, as
         `MeshConfig` says; ``tensor``, a copy of the weights per host, split over its devices by heads;
         ``replicated``, a copy on every device; ``auto`` chooses by what fits (dfc.inference.decoding_mesh).
@@ -252,7 +252,7 @@ class RolloutConfig(PlayerRolloutConfig):
 
 @dataclasses.dataclass(frozen=True)
 class OpponentReplyConfig:
-    """How a policy replies that sits in the other seat; a chat endpoint has settings of its own.
+    """How a policy replies that plays the other seat; a chat endpoint has settings of its own.
 
     Attributes:
       max_length: tokens of one reply at most; 0: `rollout.max_reply_length`.
@@ -286,7 +286,7 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScheduledOptimizerConfig(OptimizerConfig):
-    """The same where the number of updates is known before: the learning rate follows it.
+    """The same where the number of updates is known in advance: the learning rate follows it.
 
     Attributes:
       warmup_ratio: `warmup_steps` as a share of the updates, rounded up; of the two, the larger number holds.
@@ -305,7 +305,7 @@ class HeldOutChecks:
       every: updates between two checks, or below 1 a share of the run's, rounded up (transformers' `eval_steps`); after
         the last update there is one always.
       keep: which checked policy is the run's: the ``last`` one, the ``best`` (of the lowest loss), or the first one
-        ``before_lowest`` whose loss lies within `tolerance` of the lowest (`dfc.training.held_out.kept`).
+        ``before_lowest`` whose loss is within `tolerance` of the lowest (`dfc.training.held_out.kept`).
       tolerance: of ``before_lowest`` (Playpen's, arXiv 2504.08590, appendix E.1).
     """
 
@@ -331,7 +331,7 @@ class BatchShape:
 
     Attributes:
       row_length: tokens of one row; the longest episode must fit.
-      micro_batch_rows: rows of one forward and backward pass at most; gradients of several are added up. What is left
+      micro_batch_rows: rows of one forward and backward pass at most; gradients of several are added up. The remainder
         of an update goes into halves of it, down to an eighth, and a CPU takes no more at once than 384 tokens, as far
         as halves reach; rows that are half or a quarter as long are twice or four times as many.
     """
@@ -356,7 +356,7 @@ class EndpointConfig:
     """How a chat endpoint is asked, and what it may cost.
 
     Where it is and which model, its name says: ``URL#MODEL``. Values that are None are not sent: the server's default
-    holds. `dfc.players.endpoint_config` says which values make no sense together.
+    holds. `dfc.players.endpoint_config` says which values exclude each other.
 
     Attributes:
       key_variable: the environment variable with the key; empty for servers without keys.
@@ -370,7 +370,7 @@ class EndpointConfig:
       backoff: seconds before the first retry, doubled for each further one up to 60, times a random number in [0.5, 1].
       longest_pause: seconds; a server that asks to wait longer ends the call.
       max_answer_bytes: an answer's body of more bytes is not read to its end, and is no reply. Requests
-        ask for no compression; of a body that comes with gzip or deflate all the same both sizes are limited.
+        ask for no compression; of a body that is compressed with gzip or deflate nevertheless, both sizes are limited.
       cache: folder of replies; empty: no cache.
       input_price: money per million tokens of chats.
       output_price: money per million tokens of replies.

@@ -32,11 +32,11 @@ class QueryTask:
 
 @dataclasses.dataclass(frozen=True)
 class ChallengerConfig:
-    """How the Challenger learns and what becomes of its queries.
+    """How the Challenger learns and how its queries are used.
 
     Attributes:
-      coefficient: alpha_Ch, what its loss counts beside the Solver's (ours).
-      prompt: a prompt of one's own, with ``{task}`` and ``{template}`` where they go, an empty text for what a task
+      coefficient: alpha_Ch, the weight of its loss relative to the Solver's (ours).
+      prompt: a custom prompt, with ``{task}`` and ``{template}`` where they go, an empty text for what a task
         has not; empty: ours, the paper's Box 1 in other words. Tags in brackets directly around ``{template}`` are what
         a query must not hold.
       bad_queries: the reward of the Challenger for a query that is empty, cut, not of its template, an echo of the
@@ -46,7 +46,7 @@ class ChallengerConfig:
       unsolved_queries: its reward for a query of which no answer has a reward above 0: ``as_is``, what it earns,
         the most there is (the paper); ``worst``, as little as a bad one, or its own reward if that is less still. For
         rewards of two values, 0 and above: the source ``families`` or ``references``, or one format check, by itself;
-        or a function of one's own that returns 0 and 1 only, which is looked at as it returns.
+        or a custom function that returns 0 and 1 only, which is checked.
     """
 
     coefficient: NotNegative = 1.0
@@ -62,7 +62,7 @@ class SelfRewardConfig:
     Attributes:
       weight: w of both rewards, R + w R_Q and -V + w V_Q; 0 asks no judge. Beside rewards in {0, 1} begin with 1/7
         (ours: 1, as the paper seems to have it).
-      prompt: a prompt of one's own, with ``{instruction}`` and ``{response}`` where they go; empty: ours, the paper's
+      prompt: a custom prompt, with ``{instruction}`` and ``{response}`` where they go; empty: ours, the paper's
         Box 3 in other words.
       temperature: of its sampling (ours).
     """
@@ -95,12 +95,13 @@ class AnswerRewardConfig:
 
     Attributes:
       sources: source -> its weight in the sum; empty: ``function`` if one is named, else ``families``, of weight 1. An
-        answer that one of them cannot score counts nowhere. ``families``: 1 for the right answer to a query of a family
-        whose truth follows from the query (`dfc.methods.language_self_play.families`), else 0. ``function``: of one's
-        own. ``preference``: the score of a model of preferences (the paper). ``formats``: the share of format checks
+        answer that one of them cannot score is excluded from all means and losses. ``families``: 1 for the right answer
+        to a query of a family whose truth follows from the query (`dfc.methods.language_self_play.families`), else 0.
+        ``function``: a custom one. ``preference``: the score of a model of preferences (the paper). ``formats``: the
+          share of format checks
         that the answer fulfils. ``references``, with method ``data`` only: 1 for the result, or for a program that
         passes the tests, of the question in the file `data`.
-      function: a function of one's own, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
+      function: a custom function, ``FILE.py:NAME`` or ``module:NAME``: it takes a list of queries and a list of
         their answers and returns a number for each, NaN where it has none.
       families: those that count, by name; empty: all.
       preference: the model of preferences.
@@ -132,7 +133,7 @@ class SelfPlayRolloutConfig:
       max_query_length: tokens of a query (ours).
       max_answer_length: tokens of an answer (ours).
       max_judgement_length: tokens of a judge's reply (ours).
-      decode_steps: tokens sampled per row between two looks of the host, at most.
+      decode_steps: tokens sampled per row between two checks by the host, at most.
       prefill_buckets: tokens prefilled per row and call, ascending; empty: chosen by `max_length`.
     """
 
@@ -148,7 +149,7 @@ class SelfPlayRolloutConfig:
 
 @dataclasses.dataclass(frozen=True)
 class WatchConfig:
-    """What is looked at while the model plays with itself; see `dfc.methods.language_self_play.watch`.
+    """What is monitored while the model plays with itself; see `dfc.methods.language_self_play.watch`.
 
     Attributes:
       probes: fixed queries whose mean reward is measured, at most; 0: none.
@@ -180,13 +181,14 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
       kl_gradient: how the KL term is differentiated: ``score_function``, which holds the policy near its start, or as
         ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
       temperature: of sampling queries and answers; log-probabilities are taken at it (ours).
-      tasks: name -> what queries are about; empty: whatever the Challenger thinks best.
+      tasks: name -> what queries are about; empty: the Challenger's choice.
       data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
         source ``references`` a file of questions with their results or tests, in a layout of `dfc.rows.questions`.
       reference: the model that the KL terms compare with and that judges, of the run's shape and tokenizer: a folder,
-        or ORG/NAME of the Hub; empty: the run's own model before training. What trains on after self-play (method
-        ``data`` with an earlier run's ``policy`` as `model.path`) takes a new reference so, and keeps the earlier one
-        with the model of that run named here (the paper does not say which, and suspects that its KL term binds).
+        or ORG/NAME of the Hub; empty: the run's own model before training. To continue training after self-play
+        (method ``data`` with an earlier run's ``policy`` as `model.path`), leave this empty for a new reference, or
+        name the earlier run's model to keep the old one (the paper does not say which, and suspects that its KL term
+        binds).
       challenger: how it learns.
       self_reward: the marks of method ``lsp``.
       reward: of an answer.
@@ -196,7 +198,7 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
       adapter: low-rank adapters instead of all weights; the reference is then the model without them, not a copy.
       adapter_per_role: Challenger and Solver have an adapter each, beside the same weights; each loss moves its role's
         alone. Off, both roles are one policy (the paper).
-      watch: what is looked at.
+      watch: what is monitored.
     """
 
     page: ClassVar[str] = "methods.language_self_play.page"

@@ -13,15 +13,15 @@ class ServingConfig:
     """Where a policy is served, to how many at once, and what a client may ask of it.
 
     Attributes:
-      host: the address that is listened at; one that other machines reach needs a key.
+      host: the address to listen on; one that other machines reach needs a key.
       port: at that address; 0: any that is free.
       key_variable: the environment variable with the key that clients must send; empty: no key.
       name: of the model, as clients ask for it; empty: the last part of the policy's path.
       slots: conversations at once; every choice of a request is one.
       max_length: tokens of a prompt and its reply together.
-      enable_thinking: told to the chat template where a request says nothing of it; None: what the policy's run was
+      enable_thinking: passed to the chat template where a request does not set it; None: what the policy's run was
         trained with, or the template's own default.
-      decode_steps: tokens sampled between two looks for requests that come or go, at most.
+      decode_steps: tokens sampled between two checks for new or cancelled requests, at most.
       queue: requests that may wait for a slot; the next is refused.
       body_bytes: of a request; a larger one is refused.
       deadline: seconds from the arrival of a request until its answer is complete.

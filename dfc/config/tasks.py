@@ -52,9 +52,9 @@ class CollectConfig(TaskCollectionConfig):
       samples: trajectories of each task (the paper: 20).
       samples_of: other numbers for single games (the paper: 100 of mastermind).
       learner_roles: game id -> the role that the policy always takes there; in other games for two its seats alternate.
-      demonstrator: who plays instead of the run's model, which is to imitate it and whose tokens write the games down:
+      demonstrator: who plays instead of the run's model, which is to imitate it and whose tokens encode the games:
         a scripted player (``strong``, ``simple``, ``random_legal``) or a chat endpoint; empty: the model plays itself.
-      opponent: who sits in the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
+      opponent: who plays the other seat of games for two: ``initial``, ``itself``, or a player: ``random_legal``,
         ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has
         the shape and tokenizer of the run's; a demonstrator meets no model.
     """
@@ -202,14 +202,14 @@ class RowsRunConfig(TrainingRunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sft(SftConfig, RowsRunConfig, recipe="sft", module="stages.offline"):
-    """Supervised training on rows that lie there."""
+    """Supervised training on stored rows."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preference(PreferenceConfig, RowsRunConfig, recipe="preference", module="stages.offline"):
-    """Training on pairs that lie there."""
+    """Training on stored pairs."""
 
     shorter: ClassVar[tuple[str, ...]] = ("epochs", "max_updates")
 
@@ -250,9 +250,9 @@ class EvaluateTasks(EvaluateTasksConfig, PlayingRunConfig, recipe="evaluate_task
     """How often tasks are solved by policies.
 
     Attributes:
-      policies: who plays, each ``NAME=WHO`` or ``WHO``: ``random_legal``, ``simple``, ``strong``, a folder with weights
-        or a run, or ``tiny_player``; A,B,C will do. Models have the shape and tokenizer of `model`.
-      opponent: who sits in the other seat of games for a team: ``itself``, the policy in all seats, ``initial``, or a
+      policies: who plays, each ``NAME=PLAYER`` or ``PLAYER``: ``random_legal``, ``simple``, ``strong``, a folder with
+        weights or a run, or ``tiny_player``; also as A,B,C. Models have the shape and tokenizer of `model`.
+      opponent: who plays the other seat of games for a team: ``itself``, the policy in all seats, ``initial``, or a
         player: ``random_legal``, ``simple``, ``strong``, a folder with weights or a run, ``tiny_player``,
         ``http://HOST/v1#MODEL``. A model sits beside models only.
       learner_roles: game id -> the role that the policy takes beside it; in other games it has the first seat.

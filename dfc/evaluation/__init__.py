@@ -1,1 +1,1 @@
-"""Matches, tasks and tournaments, and the statistics of what came out."""
+"""Matches, tasks and tournaments, and the statistics of their results."""

@@ -25,7 +25,7 @@ class Accuracy(NamedTuple):
       answers: that were scored.
       unscored: that could not be.
       accuracy: the mean over questions of the share of right answers, with its interval of 95 %: Wilson's where every
-        question has one scored answer or all questions came out alike, else Student's over questions.
+        question has one scored answer or all questions have the same result, else Student's over questions.
       pass_at: entry k - 1 is pass@k, over the questions with at least k scored answers.
       cut: share of answers that a limit of tokens cut.
       tokens: mean tokens of an answer.
@@ -59,7 +59,7 @@ def accuracy(records: Iterable[Mapping[str, Any]], samples: int) -> Accuracy:
     if mean.error > 0 and any(answers > 1 for answers, _ in counts):
         bounds = mean.interval
         interval = Interval(mean.mean, max(0.0, bounds.low), min(1.0, bounds.high))
-    else:  # where all questions came out alike, few of them are no proof of an interval of no width
+    else:  # where all questions have the same result, an interval of width 0 would overstate a few of them
         shares = math.fsum(solved / answers for answers, solved in counts)
         interval = wilson_interval(min(shares, len(counts)), len(counts))
     pass_at = tuple(

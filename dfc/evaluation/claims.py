@@ -1,6 +1,6 @@
 """Verdicts on a study's claims: one rule for every results page.
 
-A claim says on which side of a margin a mean difference lies; both are set before the runs. The differences are one for
+A claim says on which side of a margin a mean difference is; both are set before the runs. The differences are one for
 each seed: runs are what is repeated, games and test items are not.
 """
 
@@ -21,7 +21,7 @@ class Clause(NamedTuple):
       kind: ``chosen on result seeds``: a setting of the compared arms was chosen when results of these seeds were
         known; ``confounded``: the arms differ in more than what is claimed; ``floor or ceiling``: all compared arms sit
         where the figure cannot move; ``seen afterwards``: the claim itself was made after the results.
-      reason: what it was, in a few words.
+      reason: what it was, in a short text.
     """
 
     kind: Literal["chosen on result seeds", "confounded", "floor or ceiling", "seen afterwards"]
@@ -37,8 +37,8 @@ class Claim:
 
     Attributes:
       text: the claim as tables print it.
-      sign: 1 where the difference is claimed to lie above `sign` x `margin`, -1 where below.
-      margin: how far in the claimed direction the difference must lie; below 0 for a claim that a loss is no more than
+      sign: 1 where the difference is claimed to be above `sign` x `margin`, -1 where below.
+      margin: how far in the claimed direction the difference must be; below 0 for a claim that a loss is no more than
         that (or, with sign -1, a gain).
       foreseen: half-width of the interval that was foreseen before the runs from the spread of pilot seeds, or from
         what else stood for it; None where nothing was foreseen.
@@ -78,11 +78,11 @@ class Verdict(NamedTuple):
 
 
 def verdict(claim: Claim, differences: Sequence[float]) -> Verdict:
-    """Returns what the differences of a study's seeds say of a claim.
+    """Returns the verdict of a study's seeds on a claim.
 
     The interval is Student's of 95 % over seeds, mean +- t s / sqrt(n), of ``sign x difference``:
 
-    - *held*: it lies wholly above the margin;
+    - *held*: it is wholly above the margin;
     - *not held*: wholly below it;
     - *undecided*: the margin is in it. Also, whatever the interval, and with the reason: fewer than two seeds, or one
       without a figure; a clause of the claim; and where a half-width was foreseen,
@@ -92,13 +92,13 @@ def verdict(claim: Claim, differences: Sequence[float]) -> Verdict:
         were said beforehand to be left undecided, and an interval of few seeds that is narrower than foreseen is more
         often chance than precision.
 
-      Where nothing was foreseen this says nothing.
+      Where nothing was foreseen this rule does not apply.
 
     Each claim has its own 95 %; nothing is corrected for how many claims a study makes.
 
     Args:
       claim: set before the runs, in the unit of `differences`.
-      differences: one of each seed, what the claim speaks of less what it is compared with; not yet times `sign`.
+      differences: one of each seed, the claimed arm less the arm it is compared with; not yet times `sign`.
     """
     reasons = [str(clause) for clause in claim.clauses]
     found = estimate([claim.sign * difference for difference in differences])

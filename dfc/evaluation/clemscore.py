@@ -14,7 +14,7 @@ _DIGITS = 2
 
 @dataclasses.dataclass(frozen=True)
 class GameScore:
-    """What the instances of one game came to.
+    """The score of the instances of one game.
 
     Attributes:
       played: 100 x the share of instances that were played to their end, rounded to two digits.
@@ -87,7 +87,7 @@ def clemscore(scores: Mapping[str, GameScore] | Iterable[GameScore]) -> Clemscor
 def _mean(values: Sequence[float]) -> float:
     """Returns the mean of a sum that compensates its rounding (Kahan), as pandas' means by group are.
 
-    Half units occur often here, since what is averaged has two digits, and another sum rounds some of them otherwise.
+    Half units occur often here, since what is averaged has two digits, and another sum rounds some of them differently.
     """
     total = lost = 0.0
     for value in values:

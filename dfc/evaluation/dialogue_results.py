@@ -19,7 +19,7 @@ from dfc.games.dialogue.dialogue_game import NOT_THERE
 from dfc.games.game import NOT_OF_FORM, UNREADABLE
 
 Ending = Literal["turn limit", "answer format", "game mechanics", "hallucination", "context", "failed"]
-"""Why an instance was not played to its end; the first five are the paper's, `failed` is no player's doing."""
+"""Why an instance was not played to its end; the first five are the paper's, `failed` is not caused by a player."""
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
 IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"
@@ -75,7 +75,7 @@ class DialogueResults:
       by_domain: by setting and domain, as `overall`.
       by_game: `scores` without intervals: what is rounded first.
       endings: by setting and game, how many instances were not played to their end, and why.
-      reasons: by setting, how often each reason was given, in words, the most frequent first.
+      reasons: by setting, how often each reason was given, as text, the most frequent first.
     """
 
     settings: tuple[EvalSetting, ...]
@@ -92,7 +92,7 @@ class DialogueResults:
 def of_records(
     settings: Sequence[EvalSetting], games: Iterable[str], records: Iterable[Mapping[str, Any]]
 ) -> DialogueResults | None:
-    """Returns what records say of the games that have a quality; of several of one instance the last one counts.
+    """Returns the results of the games that have a quality; of several of one instance the last one counts.
 
     Args:
       settings: who played.

@@ -1,4 +1,4 @@
-"""Matches: who plays how many games of what on which seeds, and the counts that come out."""
+"""Matches: which games are played, how many and on which seeds, and the resulting counts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

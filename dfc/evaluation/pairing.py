@@ -1,4 +1,4 @@
-"""Who meets whom in a tournament, on which deals.
+"""Which policies meet in a tournament, on which deals.
 
 Every pair plays every deal twice, with seats swapped, in games of teams as partners; what has one seat is played by
 each policy alone. All policies get the same deals. The seeds carry a purpose of their own, so that no game of a
@@ -48,7 +48,7 @@ def episode_specs(meeting: Meeting, seeds: int, seed: int) -> list[EpisodeSpec]:
     """Returns the games of a meeting; a spec's `seat` is that of its first policy, its `group` the number of the deal.
 
     Args:
-      meeting: who plays what.
+      meeting: the players and games.
       seeds: deals per game.
       seed: the run's.
     """
@@ -63,12 +63,12 @@ def episode_specs(meeting: Meeting, seeds: int, seed: int) -> list[EpisodeSpec]:
 
 
 def key(game: str, deal: int, players: Sequence[str]) -> tuple[str, int, tuple[str, ...]]:
-    """Returns what names a game of a tournament: game id, number of the deal, who sits on each seat."""
+    """Returns what names a game of a tournament: game id, number of the deal, who plays each seat."""
     return game, deal, tuple(players)
 
 
 def players(meeting: Meeting, episode_spec: EpisodeSpec) -> tuple[str, ...]:
-    """Returns who sits on each seat of a spec."""
+    """Returns who plays each seat of a spec."""
     if meeting.second is None:
         return (meeting.first,)
     return (meeting.first, meeting.second) if episode_spec.seat == 0 else (meeting.second, meeting.first)

@@ -22,15 +22,15 @@ def key(record: Mapping[str, Any]) -> Key:
 
 
 class Preferences(NamedTuple):
-    """How one policy's answers to the instructions of one data set did beside the baseline's.
+    """How one policy's answers to the instructions of one data set compared with the baseline's.
 
     Attributes:
       wins: the judge prefers the policy's answer in both orders.
       ties: everything else that has a verdict in both orders.
       losses: the judge prefers the baseline's in both orders.
       split: ties in which the two orders prefer different answers, or only one of them prefers one.
-      identical: ties of two equal answers, about which nobody was asked.
-      unjudged: pairs without a verdict in both orders; in no other figure but the lengths.
+      identical: ties of two equal answers, about which the judge was not asked.
+      unjudged: pairs without a verdict in both orders; excluded from all other figures but the lengths.
       ties_half: win rate with a tie as half a win, with its interval of 95 %.
       ties_lost: win rate with a tie as a loss, with Wilson's interval of 95 %.
       characters: mean length of the policy's answers, in characters.

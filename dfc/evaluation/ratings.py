@@ -1,4 +1,4 @@
-"""Ratings of players from who beat whom: the Bradley-Terry model by maximum likelihood, in Elo units.
+"""Ratings of players from pairwise results: the Bradley-Terry model by maximum likelihood, in Elo units.
 
 P(i beats j) = 1 / (1 + exp(t_j - t_i)); a draw counts as half a win for each side; a rating is t x 400 / ln 10, so that
 400 points are odds of 10 to 1. Source: Bradley and Terry, Biometrika 39 (1952), 324-345.
@@ -55,8 +55,8 @@ def bradley_terry(
       players: in the order of the result.
       points: (i, j) -> what i won against j: wins + draws / 2; (j, i) holds j's part of the same games.
       anchor: rated 0; None: the mean of all is 0.
-      prior: wins added for each side of every pair that met; 0 gives the plain maximum, which does not exist where
-        somebody won or lost everything.
+      prior: wins added for each side of every pair that met; 0 gives the plain maximum, which does not exist where a
+        player won or lost everything.
       z: normal quantile, above 0.
 
     Raises:
@@ -114,7 +114,7 @@ def _maximum(won: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         if np.abs(step).max(initial=0.0) < _ENOUGH:
             return strength, _pseudo_inverse(met * expected * (1 - expected))
         share = 1.0
-        while share > 1e-6:  # the likelihood is concave: some part of a Newton step always leads up
+        while share > 1e-6:  # the likelihood is concave: some part of a Newton step always increases it
             after = strength + share * step
             new = _log_likelihood(won, after)
             if new >= likelihood:
@@ -123,7 +123,7 @@ def _maximum(won: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         strength, likelihood = after, new
         if np.abs(strength).max() > 50:  # odds of 10^21
             break
-    raise ValueError("the ratings have no maximum: somebody won or lost every game; use a prior above 0")
+    raise ValueError("the ratings have no maximum: a player won or lost every game; use a prior above 0")
 
 
 def _log_likelihood(won: np.ndarray, strength: np.ndarray) -> float:

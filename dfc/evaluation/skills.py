@@ -1,4 +1,4 @@
-"""What is left of a model's other skills: results of lm-eval's tasks, in the categories of Playpen's Table 2.
+"""How much of a model's other skills is retained: results of lm-eval's tasks, in the categories of Playpen's Table 2.
 
 Source: the JSON that EleutherAI's lm-evaluation-harness 0.4.13 writes (`results`, `n-samples`); "Playpen" (arXiv
 2504.08590), section 5.2 and Table 2. Of the paper's tests GLUE diagnostics, NATURAL PLAN, CLadder, LM-Pragmatics and
@@ -79,7 +79,7 @@ def _skill(values: Mapping[str, object], counts: object, task: str, path: Path) 
         scale = 1.0 if metric in _OF_HUNDRED else 100.0
         percent = _number(values[name], f"{path}: {task}, {name}") * scale
         stated = values.get(f"{metric}_stderr,{name.partition(',')[2]}")
-        # All questions alike give an error of 0, which says nothing of how few they are.
+        # All questions alike give an error of 0, which does not show how few they are.
         known = isinstance(stated, int | float) and math.isfinite(stated) and stated > 0
         count = counts.get(task) if isinstance(counts, dict) else None
         questions = count.get("effective") if isinstance(count, dict) else None

@@ -1,7 +1,7 @@
 """Statistics of figures that come by task: means with their errors, pass@k, a paired test.
 
 The unit is the task. Several games of one task share what makes it easy or hard, so games are first averaged within
-their task, and every standard error is over tasks. An error of 0 says that all tasks came out alike, not that the
+their task, and every standard error is over tasks. An error of 0 says that all tasks have the same result, not that the
 figure is exact.
 """
 

@@ -17,7 +17,7 @@ SUCCESS, TURNS = "success", "turns"
 
 
 class EvalSetting(NamedTuple):
-    """Who played, and at which sampling temperature; None for a scripted player, which samples nothing."""
+    """The player and its sampling temperature; None for a scripted player, which samples nothing."""
 
     policy: str
     temperature: float | None
@@ -52,7 +52,7 @@ Trials = Mapping[int, Sequence[Trial]]
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What the games of one group say.
+    """The figures of the games of one group.
 
     Attributes:
       tasks: with at least one game. games: at them.
@@ -224,7 +224,7 @@ class Successes:
 def of_records(
     settings: Sequence[EvalSetting], limits: Mapping[str, int], trajectories: int, records: Iterable[Mapping[str, Any]]
 ) -> Successes:
-    """Returns what records say; of several of one game the last one counts.
+    """Returns the results of records; of several of one game the last one counts.
 
     Args:
       settings: those of the first policy come first.

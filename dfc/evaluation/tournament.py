@@ -1,4 +1,4 @@
-"""What a tournament's records say: counts per policy, opponent, game and seat; ratings; tests on pairs of games; cost.
+"""A tournament's results from its records: counts by policy, opponent, game, seat; ratings; paired tests; cost.
 
 Everything is computed from the lines of the run folder and from nothing else. A win by the other side's invalid reply
 counts as a win and is also counted apart; an own invalid end, an own overrun of the context, a truncated game and a
@@ -33,7 +33,7 @@ class Cell:
 
     Attributes:
       record: the counts; games that failed are not among them.
-      failed: games that somebody outside the rules ended; they are inconclusive about the policies.
+      failed: games that something outside the rules ended; they are inconclusive about the policies.
     """
 
     record: Record = Record()  # noqa: RUF009 - frozen
@@ -93,7 +93,7 @@ class PairedTest:
 
 @dataclasses.dataclass(frozen=True)
 class Tournament:
-    """What came out.
+    """The results of a tournament.
 
     Attributes:
       policies: names, in the order of the configuration.
@@ -148,7 +148,7 @@ def latest(records: Iterable[Json]) -> list[Json]:
 def of_records(
     policies: Sequence[str], records: Iterable[Json], costs: Iterable[Json] = (), *, anchor: str | None = None
 ) -> Tournament:
-    """Returns what the records of a tournament say.
+    """Returns the results of the records of a tournament.
 
     Args:
       policies: names.
@@ -188,7 +188,7 @@ def cell_of(record: Mapping[str, Any], seat: int) -> Cell:
             seat=seat,
             forfeited_by=record["forfeited_by"],
             overran=overran,
-            ran_out=len(record["outcomes"]) == 1 and outcome == "truncated" and not overran,  # nobody else delayed it
+            ran_out=len(record["outcomes"]) == 1 and outcome == "truncated" and not overran,  # no other seat delayed it
             replies=counts["replies"],
             illegal_replies=counts["illegal"],
             malformed_replies=counts["malformed"],
@@ -203,7 +203,7 @@ def points(record: Mapping[str, Any], seat: int) -> float:
 
 
 def _seated(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str, str | None]]:
-    """Yields every seat of every game: record, seat, who sits there, and opposite (None: nobody)."""
+    """Yields every seat of every game: record, seat, its player, and the opposite one (None: no one)."""
     for record in records:
         for seat, policy in enumerate(record["players"]):
             yield record, seat, policy, None if len(record["players"]) == 1 else record["players"][1 - seat]
@@ -225,7 +225,7 @@ def _points(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float
 def paired_tests(policies: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[PairedTest]:
     """Returns the tests of every pair of policies; a pair with a game that failed or was truncated is left out.
 
-    An overrun is worth 0 for the policy that overran, and nothing for the one against it.
+    An overrun is worth 0 for the policy that overran, and does not count for the one against it.
     """
     scores: dict[str, dict[_Seating, float]] = {name: {} for name in policies}
     teams = {record["game"] for record in records if record.get("team")}
@@ -262,7 +262,7 @@ _Seating = tuple[str | None, str, int, int]  # opponent, game id, deal, seat
 
 
 def _differences(first: Mapping[_Seating, float], second: Mapping[_Seating, float], *, alone: bool) -> list[float]:
-    """Returns what the first has more of, where both sat in the same seat on the same deal against the same."""
+    """Returns the first's surplus where both played the same seat, on the same deal, against the same opponent."""
     both = [place for place in first if place in second and (place[0] is None) == alone]
     return [first[place] - second[place] for place in both]
 

@@ -49,17 +49,17 @@ class _EngineGroup:
 
 
 class TournamentPlayers:
-    """Everybody who plays in a tournament. Close it, or use it as a context manager.
+    """All players of a tournament. Close it, or use it as a context manager.
 
     Attributes:
-      device: the hardware, in words.
+      device: the hardware, as text.
     """
 
     def __init__(self, config: Evaluate) -> None:
         """Reads keys, configurations and tokenizers; weights are read when they are needed.
 
         Raises:
-          ConfigError: a key is not set. WeightsError: a folder is no model that is computed here.
+          ConfigError: a key is not set. WeightsError: a folder holds no supported model.
         """
         self._config = config
         self._specs = {spec.name: spec for spec in player_specs.policies(config)}
@@ -98,9 +98,9 @@ class TournamentPlayers:
             endpoint.close()
 
     def fingerprints(self) -> dict[str, str]:
-        """Returns what tells each policy from another one of the same name: addresses, digests of weights.
+        """Returns what identifies each policy: addresses, digests of weights.
 
-        What the chat template of a policy is told belongs to it.
+        What is passed to the chat template of a policy belongs to it.
         """
         self._known = trained_weights.identities(self._specs.values())
         told = {name: value for name, value in self._thinking.items() if value is not None}
@@ -217,7 +217,7 @@ class TournamentPlayers:
         return self._player(player_specs.SIMULATORS, worker) if self._has_simulators else None
 
     def _player(self, name: str, worker: int) -> Player | Remote:
-        """Returns somebody who is not asked through the games' own engine."""
+        """Returns a player that is not asked through the games' own engine."""
         if name in self._endpoints:
             return self._endpoints[name]
         if name in self._engine_group_of:
@@ -278,13 +278,13 @@ class TournamentPlayers:
                 check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
 
     def _load_models(self, meeting: Meeting) -> None:
-        """Lets go of the weights a meeting has no use for, then reads those it needs."""
+        """Releases the weights a meeting does not need, then reads those it needs."""
         wanted = [name for name in [*_sides(meeting), player_specs.SIMULATORS] if name in self._engine_group_of]
         groups = {self._engine_group_of[name] for name in wanted}
         for group_name, group in self._engine_groups.items():
             if group_name not in groups:
                 group.engines = []
-            _seat(group.engines, {}, {})  # what they hold would lie beside what is read
+            _seat(group.engines, {}, {})  # otherwise old and new weights would be in memory together
         self._weights = {name: weights for name, weights in self._weights.items() if name in wanted}
         models = [name for name in _sides(meeting) if name in self._engine_group_of]
         for name in wanted:

@@ -46,7 +46,7 @@ class Shapes:
         return next((rows for rows in self.rows if rows >= count), self.rows[-1])
 
     def best_prefill(self, pending: Sequence[Sequence[tuple[int, int]]], costs: Costs) -> tuple[int, int, float]:
-        """Returns (rows, width) that get the most done per unit of device work, and how much that is.
+        """Returns (rows, width) with the most useful work per unit of device work, and that ratio.
 
         Done is what the tokens that are processed would cost if no row had to be as wide as another.
 

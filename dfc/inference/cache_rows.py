@@ -16,7 +16,7 @@ from dfc.models.cache import BLOCK, Cache
 
 @dataclasses.dataclass(frozen=True)
 class CacheRows:
-    """What moves rows; methods that take a cache and return one donate it.
+    """Moves rows; methods that take a cache and return one donate it.
 
     Attributes:
       programs: of the engine. slot_allocator: of its slots. shapes: of its programs.

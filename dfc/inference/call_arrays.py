@@ -1,4 +1,4 @@
-"""The arrays of a call: filled from the conversations that take part in it, and on their way back."""
+"""The arrays of a call: filled from the conversations that take part in it, and read back."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from dfc.inference.slots import SlotAllocator, SlotState
 
 @dataclasses.dataclass
 class DeviceCall:
-    """A call in flight: its results on their way, and which conversation each row is."""
+    """A call in flight: its future results, and which conversation each row is."""
 
     stage: int
     rows: dict[int, tuple[int, SlotState, int, int]]  # row -> slot, who had it, its tokens, version of the weights
@@ -32,7 +32,7 @@ class DeviceCall:
 
 @dataclasses.dataclass(frozen=True)
 class Filled:
-    """What a call is given, rows of this host only.
+    """The inputs of a call, rows of this host only.
 
     Attributes:
       rows: of the call. tokens: int32 [R, W], what each processes. targets: int32 [R, W], the tokens after them.
@@ -63,7 +63,7 @@ def fill(
       slot_allocator: of the slots.
       at: the slot of each row that takes part.
       states: by slot.
-      default: how rows that stand idle would sample.
+      default: the sampling of idle rows.
       apart: whether hosts have conversations of their own.
     """
     count, decodes = slot_allocator.shards * plan.rows, plan.stage == DECODE
@@ -107,7 +107,7 @@ def fill(
 def _constraints(
     plan: Plan, positions: list[constraints.Position | None], *, apart: bool
 ) -> tuple[TokenTrie | None, np.ndarray]:
-    """Returns the trie of constraints of all hosts, and where the rows of this one stand in it."""
+    """Returns the trie of constraints of all hosts, and the nodes of this host's rows in it."""
     if not plan.nodes:
         return None, np.full(len(positions), -1, np.int32)
     packed = constraints.pack(positions, least_nodes=plan.nodes, least_choices=plan.branches)

@@ -1,4 +1,4 @@
-"""What an engine refuses: tokens, seeds and probabilities that are none."""
+"""Checks of an engine: tokens, seeds and probabilities that are invalid."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def check_token_ids(token_ids: Sequence[int], vocabulary: int) -> None:
 
 
 def check_numbers(logprobs: np.ndarray, policy: str, version: int) -> None:
-    """Stops at a model that diverged: what it wrote into the cache would spoil later conversations there, too.
+    """Stops at a model that diverged: what it wrote into the cache would corrupt later conversations there, too.
 
     Raises:
       DecodingError: a log-probability is not a number.

@@ -74,7 +74,7 @@ class ActionTrie:
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """A place in a trie: what a reply that has begun may still become.
+    """A place in a trie: how a reply that has begun may continue.
 
     Attributes:
       trie: the replies.
@@ -131,7 +131,7 @@ def action_replies(
 ) -> list[list[int]]:
     """Returns the tokens of every reply that is just an action: its text, then an end token; one reply per end token.
 
-    An action is spelled in the one way the tokenizer spells it; other tokens of the same text are no reply.
+    An action is tokenized in the tokenizer's one way; other tokens of the same text are no reply.
 
     Args:
       actions: texts, e.g. a game's `legal_actions()`.
@@ -147,7 +147,7 @@ def action_replies(
     for action in actions:
         token_ids = list(encode(action))
         if not token_ids:
-            raise ValueError(f"the action {action!r} has no tokens: every action needs a text the tokenizer can spell")
+            raise ValueError(f"the action {action!r} has no tokens: every action needs a text the tokenizer can encode")
         replies += [[*token_ids, end_token_id] for end_token_id in end_token_ids]
     return replies
 
@@ -160,7 +160,7 @@ def cut_reply(
     limit: int,
     stop: Sequence[str] = (),
 ) -> str | None:
-    """Returns why one of some actions cannot be written to its end, in words that follow its name; None if all can.
+    """Returns why one of some actions cannot be written to its end, as a text that follows its name; None if all can.
 
     The end token needs no room: an action that fills the reply is whole.
 
@@ -259,7 +259,7 @@ def _shared(children: list[dict[int, int]]) -> tuple[tuple[tuple[int, int], ...]
     for node in range(len(children) - 1, -1, -1):
         edges = tuple(sorted((token_id, unique[following]) for token_id, following in children[node].items()))
         unique[node] = known.setdefault(edges, len(known))
-    last = len(known) - 1  # the root was met last; counted from the other end it is node 0
+    last = len(known) - 1  # the root was visited last; counted from the other end it is node 0
     return tuple(
         tuple((token_id, _END if following == _END else last - following) for token_id, following in edges)
         for edges in reversed(known)

@@ -1,6 +1,6 @@
 """How weights and conversations are split over the devices while sampling, apart from how training splits them.
 
-Training splits weights over all devices, since gradients and moments have to lie somewhere. A decoding step is short:
+Training splits weights over all devices, since gradients and moments have to be stored. A decoding step is short:
 what it sends costs more than what it reads. A copy of the weights within each host, split over its tensor devices,
 sends two small sums per layer over the links inside the host and nothing between hosts.
 """
@@ -50,7 +50,7 @@ class DecodingMesh:
     reason: str
 
     def describe(self) -> str:
-        """Returns it in words."""
+        """Returns it as text."""
         sizes = self.sizes
         return (
             f"sharding {self.sharding}, data {sizes.data} x fsdp {sizes.fsdp} x tensor {sizes.tensor} ({self.reason})"
@@ -157,7 +157,7 @@ def choose(
       conversations: in the caches of all engines.
       positions: of one conversation.
       nf4: whether the weights are held in four bits.
-      policies: whose weights lie split for playing at once, all engines' counted.
+      policies: whose weights are split for playing at once, all engines' counted.
     """
     if asked != "auto":
         return DecodingMesh(asked, sizes_of(asked, model, mesh, of_a_host), mesh, "asked for")
@@ -200,7 +200,7 @@ def device_memory(mesh: Mesh) -> float | None:
 def make(mesh: Mesh, sizes: MeshConfig) -> Mesh:
     """Returns a mesh of these sizes over the devices of another; the same where the sizes are.
 
-    The tensor devices of a shard of rows lie on one host, and a host's shards side by side.
+    The tensor devices of a shard of rows are on one host, and a host's shards side by side.
     """
     shape = dataclasses.astuple(sizes)
     if shape == mesh.devices.shape:

@@ -1,24 +1,24 @@
 """Decodes many conversations at once; each keeps its cache from its first token to its last.
 
-A slot belongs to one conversation. `append` adds tokens it has not seen (an observation), `ask` wants a reply to all of
-them. `launch` sends one call to the device, for the rows that need the same thing: prefill of what they have not seen,
-or decoding. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs, others
-can be launched for other rows, and the host can do its own work.
+A slot belongs to one conversation. `append` adds tokens it has not seen (an observation), `ask` requests a reply to
+all of them. `launch` sends one call to the device, for the rows that need the same thing: prefill of what they have not
+seen, or decoding. `collect` waits for a call and returns the replies it finished; `step` does both. While a call runs,
+others can be launched for other rows, and the host can do its own work.
 
-A conversation never prefills a token twice, and what a new one has in common with one that is there, or was in a slot
-that is free since, is copied (`dfc.inference.prefixes`). A slot that waits costs nothing: a call reads and writes the
-slots it is for where they lie, rounded up to the next number of rows that a program has. What a slot answers
-depends on its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted.
-That is up to rounding: sums of another shape are taken in another order, and a token may differ where its random number
-lies that close to a boundary.
+A conversation never prefills a token twice, and the prefix that a new one shares with one in a slot, or with one that
+was in a slot now free, is copied (`dfc.inference.prefixes`). A slot that waits costs nothing: a call reads and writes
+its slots in place, rounded up to the next number of rows that a program has. The reply of a slot depends
+on its seed, its tokens and the weights; not on the others, on which slot it has or on when it was admitted.
+That is up to rounding: sums of another shape are taken in another order, and a token may differ where its random
+number is that close to a boundary.
 
 Several policies answer from one engine: by name, as full weights, or as adapters of one pool within one call.
 
 On several devices slots are split over the mesh's data and fsdp axes. The mesh need not be the one that weights were
-trained on (`dfc.inference.decoding_mesh`): those that lie otherwise on the same devices are moved before the next call.
+trained on (`dfc.inference.decoding_mesh`): weights placed otherwise on the same devices are moved before the next call.
 With `hosts="same"` every host makes the same
 calls with the same tokens. With `hosts="own"` each host has its own conversations, in the slots of its own devices;
-what decides a shape or the length of a loop is agreed before each call, so hosts may have different numbers of them.
+the hosts agree on shapes and the lengths of loops before each call, so hosts may have different numbers of them.
 """
 
 import collections
@@ -51,7 +51,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.execution import platform_of
 from dfc.models.transformer import Adapters, Params
 
-_DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their place
+_DONE = 8  # a decode call returns when one in eight of its rows has finished, so that others take their rows
 
 
 class Engine:
@@ -87,12 +87,12 @@ class Engine:
           slots: conversations at once, of all hosts; rounded up to a multiple of the mesh's data x fsdp.
           max_length: positions of one conversation.
           stop_token_ids: a reply ends with the first of these.
-          sampling: how tokens are sampled where a conversation does not say otherwise.
+          sampling: how tokens are sampled where a conversation has no setting of its own.
           rows: conversations computed in one call at most; None: all. Fewer than `slots` keep every call full while
-            the others' games move on.
+            the others' games advance.
           prefill_buckets: tokens prefilled per row and call, ascending; each is a program for every number of rows.
           decode_steps: tokens sampled per row and call at most.
-          ends: for stop strings, of replies that bring none of their own.
+          ends: for stop strings, of replies without their own.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
           hosts: whether all hosts make the same calls, or each has its own conversations.
           plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
@@ -135,7 +135,7 @@ class Engine:
         )
         self._rows = CacheRows(self._programs, self.slot_allocator, self._shapes)
         self.counts = EngineCounts()
-        self._left: dict[int, SlotState] = {}  # conversations that were closed and whose cache is still there
+        self._left: dict[int, SlotState] = {}  # closed conversations whose cache still exists
         self._serials = itertools.count()
         self.set_params(params, 0)
 
@@ -147,20 +147,20 @@ class Engine:
         """Takes over weights, new or under a new name; conversations in flight keep their caches.
 
         The next call uses them, also for replies under way; each token carries the version it was sampled under. Caches
-        keep what the old weights made of earlier tokens. To have new weights between replies only, call this when no
-        slot is answering. The engine holds a reference, no copy: the old ones are gone when the caller lets go of them.
-        Weights that do not lie as the mesh wants them are moved at the next call that uses them; copies of those that
-        no policy has any more are gone at once.
+        keep the keys and values that the old weights computed for earlier tokens. To have new weights between replies
+        only, call this when no slot is answering. The engine holds a reference, no copy: the old ones are freed when
+        the caller releases them. Weights not placed as the mesh requires are moved at the next call that uses them;
+        copies of those that no policy has any more are freed immediately.
 
         Args:
           params: the weights, unrolled.
           version: names them.
           adapters: corrections of the weights, unrolled; a pool of several (`dfc.models.lora.pool`) serves each
-            conversation with the one it was opened with. `rows` is the engine's own business.
+            conversation with the one it was opened with. `rows` is set by the engine.
           policy: what conversations are opened with. Policies of the same weights share calls.
 
         Raises:
-          ValueError: a conversation in flight uses an adapter that would be gone.
+          ValueError: a conversation in flight uses an adapter that would be removed.
         """
         pool = pool_size(adapters)
         here = [state for state in self._slots.values() if state.policy == policy]
@@ -179,7 +179,7 @@ class Engine:
         self._left.clear()  # a run that resumes begins here with none
 
     def forget_copies(self) -> None:
-        """Gives up copies of weights that had to be moved, and the cache if no conversation is there, until needed."""
+        """Frees copies of weights that had to be moved, and the cache if there is no conversation, until needed."""
         self._resident.keep(())
         if not self._slots:
             self._left.clear()
@@ -224,8 +224,8 @@ class Engine:
         return slot
 
     def close(self, slot: int) -> None:
-        """Ends a conversation; the slot is free at once, also in the middle of a reply."""
-        state = self._state(slot)  # a slot given back twice would be given to two conversations
+        """Ends a conversation; the slot is free immediately, also in the middle of a reply."""
+        state = self._state(slot)  # a slot freed twice would be given to two conversations
         state.pending_reply = None
         if state.num_cached and not state.in_flight:
             self._left[slot] = state
@@ -324,9 +324,9 @@ class Engine:
         state.token_ids.extend(token_ids)
 
     def roll_back(self, slot: int, length: int, seed: int | None = None) -> None:
-        """Makes a conversation forget everything after its first `length` tokens.
+        """Drops everything after the first `length` tokens of a conversation.
 
-        Asked again, it says the same again, unless it is given another seed or other tokens.
+        Asked again, it samples the same reply, unless it is given another seed or other tokens.
 
         Raises:
           ValueError: the slot is free or answering, or has fewer tokens.
@@ -374,7 +374,7 @@ class Engine:
         """Takes a parked conversation back; returns its new slot.
 
         Raises:
-          ValueError: no slot is free, or the policy or its adapter is gone.
+          ValueError: no slot is free, or the policy or its adapter was removed.
         """
         state = parked.state
         self._check(state.policy, state.adapter)
@@ -385,7 +385,7 @@ class Engine:
         return slot
 
     def _present(self) -> Cache:
-        """Returns the cache, made anew if it was given up: where hosts share calls, at the same one on all of them."""
+        """Returns the cache, allocated again if freed: where hosts share calls, at the same one on all of them."""
         if self._cache is None:
             self._cache = self._empty()
         return self._cache
@@ -420,7 +420,7 @@ class Engine:
         return True
 
     def _share(self, ready: Mapping[int, SlotState]) -> Collection[int]:
-        """Copies what new conversations have in common with others; returns the slots that wait for such a one."""
+        """Copies the prefixes that new conversations share with others; returns the slots that wait for such a copy."""
         new = [s for s, state in ready.items() if not state.num_cached and state.stage == "prefill"]
         new.sort(key=lambda slot: ready[slot].since)
         copies, waiting = prefixes.shared(
@@ -442,7 +442,7 @@ class Engine:
         return waiting
 
     def anyone(self, flag: bool) -> bool:
-        """Returns whether any host that shares this engine's calls says yes; all of them have to ask."""
+        """Returns whether it is true on any host that shares this engine's calls; all of them have to ask."""
         return any(value for (value,) in multihost.all_gather_numbers((int(flag),))) if self._own else flag
 
     @property
@@ -525,7 +525,7 @@ class Engine:
         """Sends a call off."""
         policy = next(known for known in self._policies.values() if known.number == plan.policy)
         slot_allocator = self.slot_allocator
-        # Rows of similar lengths lie side by side: those that are computed together read as far as the longest.
+        # Rows of similar lengths are adjacent: those that are computed together read as far as the longest.
         chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
         at = slot_allocator.assign(chosen, plan.rows)  # row -> slot
         given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
@@ -575,7 +575,7 @@ class Engine:
         return jax.tree.map(self._place, arrays)
 
     def _place(self, x: np.ndarray) -> Any:  # noqa: ANN401 - an array either side of jit
-        """Returns what a program is given: this host's rows as a part of all hosts' rows."""
+        """Returns a program's argument: this host's rows as a part of all hosts' rows."""
         if not self._own or self._programs.rows is None:
             return x
         return jax.make_array_from_process_local_data(self._programs.rows, x)  # type: ignore[no-untyped-call]  # jax leaves it untyped
@@ -583,7 +583,7 @@ class Engine:
     # ---- refusals ---------------------------------------------------------------------------------------------------
 
     def _admit(self, sampling: SamplingConfig | None) -> None:
-        """Takes note of how a reply will be sampled; refuses what only this host would compile."""
+        """Records how a reply will be sampled; refuses what only this host would compile."""
         if sampling is None:
             return
         wanted = filters_of([sampling])
@@ -606,7 +606,7 @@ class Engine:
         return state
 
     def _quiet(self, slot: int) -> SlotState:
-        """Returns a slot's state where no reply is under way: tokens added now would land in the middle of it."""
+        """Returns a slot's state where no reply is under way: tokens added now would land inside it."""
         state = self._state(slot)
         if state.pending_reply is not None:
             raise ValueError(f"slot {slot} is answering; call step() until its reply is there")

@@ -1,10 +1,10 @@
-"""Prefixes that a resident conversation has read already: who copies what from whom, and who waits for that.
+"""Prefixes that a resident conversation has read already: which conversations copy from which, and which wait.
 
 Games of a group begin alike, and a client that keeps no state sends its whole conversation again. What such
 conversations have in common is read once; the others copy it within the cache.
 
-Nothing that is copied lies where something else is written in the same launch: sources are conversations that have
-read, or lie in slots that nobody owns; what a new conversation's own slot still holds is taken over as it lies there.
+Nothing is copied from where something else is written in the same launch: sources are conversations that have
+read, or are in slots without an owner; what a new conversation's own slot still holds is taken over in place.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,15 +53,15 @@ def shared(
 ) -> tuple[list[Copy], dict[int, int]]:
     """Decides what conversations of which nothing is cached yet take from others.
 
-    One that begins like another one that is still reading waits for it; of several new ones the first reads, be it only
-    what is new behind a copy. Looked for are whole blocks of `LEAST` tokens, so that the work grows with the tokens
+    One that begins like another one that is still reading waits for it; of several new ones the first reads, even if
+    only what is new after a copy. Looked for are whole blocks of `LEAST` tokens, so that the work grows with the tokens
     there are; what a slot's own leftover holds is taken over however little it is.
 
     Args:
       new: slots of conversations that want a reply and have nothing in the cache, in the order in which they would
         read.
       states: of all conversations, by slot.
-      left: what lies in slots whose conversations were closed, until somebody else's tokens are written there.
+      left: the contents of slots whose conversations were closed, until other tokens are written there.
       shard: of a slot; nothing is copied between shards.
       weights: the number of those that a conversation's next tokens are processed with.
 
@@ -92,7 +92,7 @@ def shared(
             if _pays_to_wait(mine, states[reader], best.tokens, ahead.get(reader, 0)):
                 waiting[slot] = reader
                 continue
-        if best.tokens >= (1 if best.source == slot else LEAST):  # what lies in its own slot is there for nothing
+        if best.tokens >= (1 if best.source == slot else LEAST):  # what its own slot holds costs nothing
             copies.append(best)
             ahead[slot] = best.tokens
         _note(coming, family, slot, mine, len(mine.token_ids))
@@ -123,7 +123,7 @@ def _reads(state: SlotState) -> bool:
 
 
 def _own(slot: int, left: Mapping[int, SlotState], family: _Family) -> tuple[int, SlotState | None]:
-    """Returns what lies in a new conversation's own slot, if it may be taken over."""
+    """Returns the contents of a new conversation's own slot, if they may be taken over."""
     state = left.get(slot)
     return slot, state if state is not None and (state.adapter, state.weights) == family[1:] else None
 
@@ -137,7 +137,7 @@ def _blocks(family: _Family, token_ids: Sequence[int], tokens: int) -> Iterator[
 
 
 def _note(index: _Index, family: _Family, slot: int, state: SlotState, tokens: int) -> None:
-    """Enters a conversation at every whole block of its first tokens, unless somebody there goes on in the same way."""
+    """Enters a conversation at every whole block of its first tokens, unless one entered there continues alike."""
     keys = list(_blocks(family, state.token_ids, tokens))
     rest = hash(tuple(state.token_ids[len(keys) * LEAST : tokens]))
     for key, following in zip(keys, [*keys[1:], rest], strict=False):  # of no whole block nothing is entered

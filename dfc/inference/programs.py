@@ -1,8 +1,8 @@
-"""What runs on the device: `prefill` takes tokens and samples one, `decode` samples many, `score` rates given ones.
+"""What runs on the device: `prefill` takes tokens and samples one, `decode` samples many, `score` scores given ones.
 
 Each works on R rows, which read and write their slots of the one cache in place. Which slots they are, how many tokens
-they hold, how many each processes, how it is sampled and how much it may still say are data; R and the prefill buckets
-are shapes. A row that stands idle names a slot past the last: it reads anything and writes nothing.
+they hold, how many each processes, how it is sampled and how many tokens it may still have are data; R and the prefill
+buckets are shapes. An idle row names a slot past the last: it reads anything and writes nothing.
 
 On several devices rows are split over the mesh's data and fsdp axes and key/value heads over its tensor axis. A row
 then names a slot of its own shard: reading and writing moves nothing between devices.
@@ -36,17 +36,17 @@ Array = jax.Array | np.ndarray
 )
 @dataclasses.dataclass(frozen=True)
 class CallRows:
-    """What a call is given for each of its R rows.
+    """The inputs of a call for each of its R rows.
 
     Attributes:
-      slot: int32, of its shard; the number of slots of a shard, or more, for a row that stands idle.
+      slot: int32, of its shard; the number of slots of a shard, or more, for an idle row.
       held: int32, tokens the cache holds.
       count: int32, tokens it processes.
       answers: bool, whether it samples after them.
       budget: int32, tokens it may sample.
       adapter: int32, its place in a pool of adapters.
       sampling: how it samples.
-      node: int32, where its reply stands in the trie of constraints; -1: nowhere, all tokens are allowed.
+      node: int32, the node of its reply in the trie of constraints; -1: nowhere, all tokens are allowed.
     """
 
     slot: Array
@@ -325,7 +325,7 @@ class Programs:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Writing:
-    """Where a decode loop stands."""
+    """The state of a decode loop."""
 
     step: jax.Array
     token: jax.Array  # [R]

@@ -21,7 +21,7 @@ _LAYERS = "layers"
 class ResidentWeights:
     """Trees of weights as they were given, and those of them that had to be moved.
 
-    Trees that lie where the rules of the mesh want them are used as they are. Others are moved by one program for all
+    Trees placed as the rules of the mesh require are used as they are. Others are moved by one program for all
     layers, from one split of the same devices to another. A tree that several policies share is moved once.
     """
 
@@ -38,7 +38,7 @@ class ResidentWeights:
         self._programs: dict[tuple[NamedSharding, ...], Callable[[list[jax.Array]], list[jax.Array]]] = {}
 
     def of(self, weights: EngineWeights) -> EngineWeights:
-        """Returns weights where the programs want them; with several hosts all of them have to come here."""
+        """Returns weights where the programs expect them; with several hosts all of them have to come here."""
         if self._mesh is None:
             return weights
         params = self._resident(weights.params, self._param_places)
@@ -49,7 +49,7 @@ class ResidentWeights:
         return EngineWeights(params, dataclasses.replace(given, weights=moved))
 
     def places(self, weights: EngineWeights) -> EngineWeights:
-        """Returns where the programs want weights, in their shape; there has to be a mesh."""
+        """Returns where the programs expect weights, in their shape; there has to be a mesh."""
         given = weights.adapters
         placed = None if given is None else dataclasses.replace(given, weights=self._adapter_places(given.weights))
         return EngineWeights(self._param_places(weights.params), placed)
@@ -62,7 +62,7 @@ class ResidentWeights:
         return self._programs[key]
 
     def keep(self, weights: Iterable[EngineWeights]) -> None:
-        """Lets go of the copies of all other weights, and of trees that have other arrays by now."""
+        """Frees the copies of all other weights, and of trees whose arrays have changed since."""
         live = [tree for each in weights for tree in (each.params, each.adapters and each.adapters.weights)]
         self._moved = [
             (given, copy, arrays)
@@ -89,7 +89,7 @@ class ResidentWeights:
         copy = jax.tree.unflatten(structure, leaves) if groups else tree
         self._moved.append(
             (tree, copy, given)
-        )  # noted without a copy too: to look at every leaf takes long, at every call
+        )  # recorded without a copy too: checking every leaf at every call takes long
         return copy
 
     def _move(self, arrays: list[jax.Array], places: list[NamedSharding]) -> list[jax.Array]:
@@ -125,6 +125,6 @@ class ResidentWeights:
 
 
 def _lies(x: jax.Array, place: NamedSharding) -> bool:
-    """Whether an array is where it is wanted."""
+    """Whether an array is where it is expected."""
     sharding = getattr(x, "sharding", None)
     return sharding is not None and sharding.is_equivalent_to(place, x.ndim)

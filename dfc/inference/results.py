@@ -1,4 +1,4 @@
-"""What a call computed, taken over into the conversations it was for."""
+"""Stores the results of a call in its conversations."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def take_sampled(
       DecodingError: a log-probability is not a number.
     """
     pending_reply = state.pending_reply
-    assert pending_reply is not None  # noqa: S101 - the caller has looked
+    assert pending_reply is not None  # noqa: S101 - the caller has checked
     if pending_reply.want == "nothing" and not state.num_pending:
         state.pending_reply = None
         return pending_reply.reply(slot, stopped=False)
@@ -46,7 +46,7 @@ def take_sampled(
     if kept is not None:
         pending_reply.cut(kept)
     state.token_ids[pending_reply.start :] = pending_reply.token_ids
-    state.num_cached = min(state.num_cached, len(state.token_ids) - 1)  # beyond the reply's end nothing is its own
+    state.num_cached = min(state.num_cached, len(state.token_ids) - 1)  # what follows the reply's end is not its own
     counts.generated_tokens += len(pending_reply.token_ids) - before
     counts.useful_steps += max(0, len(pending_reply.token_ids) - before) if decoded else 0
     stopped = kept is not None or pending_reply.complete or bool(stops[pending_reply.token_ids[-1]])
@@ -63,7 +63,7 @@ def take_scores(slot: int, state: SlotState, version: int, logprobs: np.ndarray)
       DecodingError: a log-probability is not a number.
     """
     pending_reply = state.pending_reply
-    assert pending_reply is not None  # noqa: S101 - the caller has looked
+    assert pending_reply is not None  # noqa: S101 - the caller has checked
     check_numbers(logprobs, state.policy, version)
     start = state.num_cached - logprobs.shape[1] + 1
     pending_reply.add(state.token_ids[start : state.num_cached + 1], logprobs, version)

@@ -1,8 +1,8 @@
 """Samples one token per row from logits, with its exact log-probability; every row has its own settings.
 
-A sample costs a few passes over the logits: a row's maximum, the sum of its weights by blocks of tokens, and one look
-into the block that holds the answer. No array of probabilities is made, and nothing is sorted: what top-k and top-p
-remove lies below a logit that halving finds, 20 times faster on a CPU than ordering the vocabulary.
+A sample costs a few passes over the logits: a row's maximum, the sum of its weights by blocks of tokens, and a search
+in the block that holds the answer. No array of probabilities is made, and nothing is sorted: the tokens that top-k and
+top-p remove are below a logit found by bisection, 20 times faster on a CPU than ordering the vocabulary.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ def sample_tokens(
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:
-    """What is left of each row: tokens whose logit is `floor` or more, weighted exp((logit - largest) / temperature).
+    """What remains of each row: tokens whose logit is `floor` or more, weighted exp((logit - largest) / temperature).
 
     Attributes:
       largest: the largest logit, [B].

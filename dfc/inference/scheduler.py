@@ -2,7 +2,7 @@
 
 A call is for conversations with the same weights, and either for those in prefill or for those that decode, whichever
 gets more done. Hosts with conversations of their own agree on one plan for all of them: what decides a shape or the
-length of a loop is the same everywhere, whoever has nothing to do stands idle in it.
+length of a loop is the same everywhere, hosts with nothing to do are idle in it.
 """
 
 import collections
@@ -98,7 +98,7 @@ class Planner:
             done = self.steps * sum(map(self.costs.of_token, lengths))
             rate = done / self.costs.of_call(rows * self.slot_allocator.shards, self.steps, lengths)
             if scoring or prefill_rate >= rate or ready[reading[0]].since <= latest - PATIENCE:
-                # Rows left over go to those that decode: they get their next token for nothing.
+                # Rows left over go to those that decode: their next token costs nothing.
                 more = self.slot_allocator.by_shard(writing)
                 chosen = [
                     slot
@@ -116,7 +116,7 @@ class Planner:
         """Returns slots in prefill by shard, a call's rows and width, and what it gets done.
 
         Those that have waited since call `overdue` or longer come first, then those with most to prefill: a call is
-        often for the longest alone, and whoever has little to prefill would wait as long as others come.
+        often for the longest alone, and a conversation with little to prefill would wait as long as others come.
         """
 
         def order(slot: int) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class Planner:
         return [slot for shard in by_shard for slot in shard[:rows]], rows
 
     def _sized(self, plan: Plan, ready: Ready, chosen: list[int]) -> tuple[Plan, list[int]]:
-        """Returns the plan with everything that depends on who takes part."""
+        """Returns the plan with everything that depends on the participants."""
         decodes = plan.stage == DECODE
         positions = [ready[slot].position for slot in chosen]
         nodes, branches = self.trie_size(positions) if any(positions) else (0, 0)

@@ -1,4 +1,4 @@
-"""Book-keeping of an engine: which slots there are and where, and what every conversation has said and still has to."""
+"""Book-keeping of an engine: which slots there are and where, and every conversation's tokens, done and pending."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -70,7 +70,7 @@ class EngineCounts:
 
 @dataclasses.dataclass
 class PendingReply:
-    """What a slot was asked for: a reply in the making, tokens to score, or only to read.
+    """What a slot was asked for: a reply under way, tokens to score, or only to read.
 
     Attributes:
       start: tokens of the conversation before it.
@@ -78,7 +78,7 @@ class PendingReply:
       want: whether tokens are sampled, scored (they are given), or none are wanted and what is there is prefilled.
       sampling: how its tokens are sampled.
       ends: given its tokens so far, how many of them to keep if it is over, else None.
-      position: where it stands among the replies allowed; None: all are.
+      position: its place among the replies allowed; None: all are.
       token_ids, sampled_logprobs, plain_logprobs, versions: so far.
       shared_tokens: of the conversation before it, that were copied from another one.
     """
@@ -166,7 +166,7 @@ class SlotState:
     weights: int = -1
 
     def share(self, tokens: int, weights: int) -> None:
-        """Takes note that its first tokens were copied from another conversation, read with such weights."""
+        """Records that its first tokens were copied from another conversation, read with such weights."""
         self.num_cached, self.weights = tokens, weights
         if self.pending_reply is not None:
             self.pending_reply.shared_tokens = tokens
@@ -224,7 +224,7 @@ class SlotState:
 
     @property
     def position(self) -> Position | None:
-        """Where its answer stands among the replies allowed."""
+        """The position of its answer among the replies allowed."""
         return None if self.pending_reply is None else self.pending_reply.position
 
 
@@ -241,7 +241,7 @@ class Parked:
 
 
 class SlotAllocator:
-    """Slots and the shards of devices they lie on; numbers are those of this host.
+    """Slots and the shards of devices they are on; numbers are those of this host.
 
     Attributes:
       shards: of this host. per_shard: slots of each. total: slots of all hosts. first: number of this host's first
@@ -268,7 +268,7 @@ class SlotAllocator:
 
     @property
     def free(self) -> int:
-        """Number of slots nobody owns."""
+        """Number of free slots."""
         return sum(map(len, self._free))
 
     def allocate(self, like: int | None = None) -> int:
@@ -294,7 +294,7 @@ class SlotAllocator:
         self._free[shard].sort(reverse=True)
 
     def shard(self, slot: int) -> int:
-        """Returns the shard of this host that a slot lies on."""
+        """Returns the shard of this host that a slot is on."""
         return slot // self.per_shard
 
     def by_shard(self, slots: Iterable[int]) -> list[list[int]]:
@@ -313,7 +313,7 @@ class SlotAllocator:
         }
 
     def rows(self, at: Mapping[int, int], rows: int) -> np.ndarray:
-        """Returns, per row of a call, the place of its slot in its shard; `per_shard` for rows that stand idle."""
+        """Returns, per row of a call, the place of its slot in its shard; `per_shard` for idle rows."""
         found = np.full(self.shards * rows, self.per_shard, np.int32)
         for row, slot in at.items():
             found[row] = slot % self.per_shard
@@ -325,7 +325,7 @@ class SlotAllocator:
 
 
 def tensor_devices_on_one_host(mesh: Mesh) -> bool:
-    """Returns whether every shard of rows lies on devices of one process, and each process's shards are neighbours."""
+    """Returns whether every shard of rows is on devices of one process, and each process's shards are neighbours."""
     hosts = _hosts(mesh)
     firsts = [kinds[0] for kinds in hosts]
     runs = [host for host, before in zip(firsts, [None, *firsts], strict=False) if host != before]
@@ -342,7 +342,7 @@ def _shards_here(mesh: Mesh) -> list[int]:
     """Returns the shards of rows whose devices are this process's."""
     if not tensor_devices_on_one_host(mesh):
         raise ValueError(
-            "hosts cannot have conversations of their own: a shard of rows lies on devices of several hosts; make the "
+            "hosts cannot have conversations of their own: a shard of rows spans devices of several hosts; make the "
             "mesh's tensor axis no larger than a host, or give all hosts the same conversations"
         )
     return [shard for shard, hosts in enumerate(_hosts(mesh)) if hosts[0] == jax.process_index()]

@@ -1,4 +1,4 @@
-"""Finds where a reply ends that stops at given strings, whatever tokens spell them."""
+"""Finds where a reply ends that stops at given strings, however they are tokenized."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ _MOST_PENDING = 3  # a character of UTF-8 has at most four bytes, and a byte may
 class StopStrings:
     """Finds how much of a reply to keep once it contains one of some strings.
 
-    A string may be spelled by several tokens, and its last token may spell more than the string. Nothing is remembered
-    between calls. A call decodes the reply once (0.1 microseconds per token, measured with the bundled model), and
+    A string may span several tokens, and its last token may hold more than the string. No state is kept between
+    calls. A call decodes the reply once (0.1 microseconds per token, measured with the bundled model), and
     when it holds a string, a few more times to find the place.
 
     A character whose bytes are tokens of their own decodes to replacement characters while bytes are missing; some
@@ -53,7 +53,7 @@ class StopStrings:
         return high
 
     def _complete(self, token_ids: Sequence[int], count: int) -> bool:
-        """Whether one of the strings is spelled by the first tokens, or by those before an unfinished character."""
+        """Whether one of the strings is in the text of the first tokens, or by those before an unfinished character."""
         for kept in range(count, max(count - _MOST_PENDING, 0) - 1, -1):
             text = self.decode(token_ids[:kept])
             if any(string in text for string in self.strings):

@@ -21,7 +21,7 @@ class Packing:
         """Sums [batch, time] within each sequence: [batch, num_segments]."""
         if self.segments is None:
             return values.sum(axis=1, keepdims=True)
-        # Row by row, so that a batch split over devices is summed where it lies.
+        # Row by row, so that a batch split over devices is summed in place.
         row_sums = functools.partial(jax.ops.segment_sum, num_segments=self.num_segments + 1)
         return jax.vmap(row_sums)(values, self.segments)[:, 1:]
 

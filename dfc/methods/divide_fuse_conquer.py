@@ -60,7 +60,7 @@ class Group:
     winnable: bool | None = None
 
     def why(self) -> str:
-        """Returns in words why these games are together."""
+        """Returns a text that says why these games are together."""
         if self.start is None:
             return "by hand"
         return f"{self.start} start, {'can' if self.winnable else 'cannot'} be won by the base model"
@@ -105,7 +105,7 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
         total = sum(iterations(stage, config) for stage in stages)
         forecast = measurements.forecast_lines(run_, turns(stages, config), games_between(stages, config))
         for line in [*_plan_lines(config, groups, stages, total), *forecast]:
-            print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
+            print(line, flush=True)  # noqa: T201 - progress
 
         with watched.Watched(folder, total, state.steps, config.shorter) as shown:
             while state.stage < len(stages):
@@ -218,7 +218,7 @@ def _divide(run_: GamesRun, settings: GroupingConfig) -> list[Group]:
         for game, r in matches.by_game(matches.tally(episodes)).items()
     }
     for game, found in measured.items():
-        print(f"{game}: {found['start']} start, won {found['wins']} of {found['trials']}", flush=True)  # noqa: T201 - what decides the groups
+        print(f"{game}: {found['start']} start, won {found['wins']} of {found['trials']}", flush=True)  # noqa: T201 - progress
     groups = group_games(measured, settings)
     if folder.writes:
         record = {"groups": [dataclasses.asdict(g) for g in groups], "measured": measured}
@@ -279,7 +279,7 @@ def _fused(run_: GamesRun, settings: FusionConfig, state: State, stage: Stage) -
 
 
 def method_of(config: DivideFuseConquer) -> Method:
-    """Returns what a method makes of its episodes: GRPO, or supervised training on the initial policy's won games."""
+    """Returns how a method learns from its episodes: GRPO, or supervised training on the initial policy's won games."""
     if config.method != "imitate_wins":
         return rl.grpo(config)
     return dataclasses.replace(
@@ -305,7 +305,7 @@ def imitation_loss(row_length: int) -> LossFunction:
 
 
 def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: int) -> Shares:
-    """Returns the won episodes, one list per optimizer update; an update for which nothing is left is left out."""
+    """Returns the won episodes, one list per optimizer update; empty updates are left out."""
     won = [episode.sample for episode in episodes if episode.counted and episode.outcome == "win"]
     alone = np.arange(len(won))[:, None]  # each a group of its own
     return rl.share_out(won, np.ones(len(won)), alone, config.grpo.updates_per_iteration, seed)
@@ -315,7 +315,7 @@ def won_sequences(episodes: Sequence[Episode], config: DivideFuseConquer, seed: 
 
 
 def _plan_lines(config: DivideFuseConquer, groups: list[Group], stages: list[Stage], total: int) -> list[str]:
-    """Returns what is about to happen, in words: differences from the games' own rules, groups, stages."""
+    """Returns a description of the run: differences from the games' own rules, groups, stages."""
     return [
         *game_plan.games_lines(config),
         *(f"{group.name} ({group.why()}): {', '.join(group.games)}" for group in groups),

@@ -30,7 +30,7 @@ def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
 
 
 def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe with a method of one's own.
+    """Runs the recipe with a method of your own.
 
     Args:
       method: what is done.
@@ -51,7 +51,7 @@ def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
             state.best = run_.initial_params
             rl.begin(run_, state, STAGE, games)
         for line in game_plan.games_lines(config):
-            print(line, flush=True)  # noqa: T201 - what a person wants to know before the first step
+            print(line, flush=True)  # noqa: T201 - progress
         print(f"{config.iterations} iterations on {jax.device_count()} device(s)")  # noqa: T201 - the same
         for line in measurements.forecast_lines(run_, config.iterations * len(games)):
             print(line, flush=True)  # noqa: T201 - the same

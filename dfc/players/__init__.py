@@ -1,1 +1,1 @@
-"""Who sits in a seat that no engine plays: an endpoint or a person (`remote`); scripted ones are in `dfc.games`."""
+"""Players of seats that no engine plays: an endpoint or a person (`remote`); scripted ones are in `dfc.games`."""

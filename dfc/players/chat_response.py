@@ -38,8 +38,8 @@ class AttemptFailure:
     Attributes:
       text: what came, and the fix if there is one.
       retryable: whether the same request may succeed later.
-      usage: tokens the server counted for it all the same.
-      of_request: whether it is for what this request holds; others may well get a reply.
+      usage: tokens the server counted for it nevertheless.
+      of_request: whether the contents of this request are the reason; other requests may get a reply.
     """
 
     text: str
@@ -55,7 +55,7 @@ class AnswerTooLargeError(Exception):
 async def read_body(parts: AsyncIterator[bytes], headers: Mapping[str, str], limit: int) -> bytes:
     """Returns the body of an answer, unpacked; stops at the limit, which holds before and after unpacking.
 
-    No compression is asked for, but gateways exist that compress all the same.
+    No compression is asked for, but some gateways compress nevertheless.
 
     Args:
       parts: of the body, as they come.
@@ -109,7 +109,7 @@ def shown(text: str) -> str:
 def read_reply(content: bytes) -> ChatReply | AttemptFailure:
     """Returns the reply in the body of a chat completion, or what is wrong with it; blanks alone are no reply.
 
-    Lone surrogates, which JSON can spell and no tokenizer reads, become question marks.
+    Lone surrogates, which JSON can encode and no tokenizer reads, become question marks.
     """
     if not content.strip():
         return AttemptFailure("the body of the answer is empty")
@@ -180,7 +180,7 @@ def read_pause(headers: Mapping[str, str], *, limited: bool = True) -> float:
 
     Args:
       headers: of the answer, names in small letters.
-      limited: whether a limit is why it refused (status 429). Otherwise limits with something remaining say nothing:
+      limited: whether a limit is why it refused (status 429). Otherwise limits with something remaining mean nothing:
         many servers send them with every answer.
     """
     fixed = _number(headers.get("retry-after-ms"))

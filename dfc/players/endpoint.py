@@ -6,7 +6,7 @@ used: limits, pauses, budget and counts have to hold for all attempts of an endp
 text are tried again, too. Neither are its time limits, which are for one read: a server that sends a byte now and then
 would never reach one.
 
-The key is read from an environment variable and goes nowhere but into the header of requests. Errors are made new from
+The key is read from an environment variable and is sent only in the header of requests. Errors are made new from
 redacted text instead of chained: those of the client carry the request.
 """
 
@@ -43,7 +43,7 @@ __all__ = ["Endpoint", "EndpointConfig", "EndpointError"]
 
 _LOG = logging.getLogger(__name__)
 _PASSING = (408, 409, 425, 429)  # below 500, the statuses that may be over a little later
-_OF_REQUEST = (400, 413, 422)  # those that say something of what a request holds, and not of who sends it or where
+_OF_REQUEST = (400, 413, 422)  # those about the contents of a request, and not about its sender or address
 _LONGEST_BACKOFF = 60.0
 _LIST_LIMIT = 5.0  # seconds for the list of models in an error message
 _LAST_REPLIES = 5.0  # seconds that `close` leaves to requests under way: their replies are paid for
@@ -127,7 +127,7 @@ class Endpoint(Remote):
           random_seed: of the waiting times between attempts; no reply depends on it.
 
         Raises:
-          ConfigError: a value makes no sense; the environment variable holds no key, or one that another value repeats;
+          ConfigError: a value is invalid; the environment variable holds no key, or one that another value repeats;
             or the cache folder cannot be made.
         """
         import openai  # noqa: PLC0415 - takes a second, and most runs ask no endpoint
@@ -143,7 +143,7 @@ class Endpoint(Remote):
         texts = {"base_url": base_url, "model": model, "extra_body": str(config.extra_body)}
         repeating = [field for field, text in texts.items() if self._key.is_in(text)]
         if repeating:
-            hint = f"repeats the key in {config.key_variable}; a key belongs nowhere but into its environment variable"
+            hint = f"repeats the key in {config.key_variable}; a key belongs only into its environment variable"
             raise ConfigError([f"endpoint.{field}: {hint}" for field in repeating])
         url = urllib.parse.urlsplit(base_url)  # two spellings of a host share their replies
         self._url = url._replace(netloc=url.netloc.lower()).geturl().rstrip("/")
@@ -189,7 +189,7 @@ class Endpoint(Remote):
         """Returns counts and money so far, ready for the JSON of a run folder.
 
         ``calls`` = ``replies`` (from the server) + ``cache_hits`` + ``failures`` + those under way. ``requests`` are
-        attempts, ``retries`` those after a failed one, ``time_limits`` those given up, whose tokens nobody knows.
+        attempts, ``retries`` those after a failed one, ``time_limits`` those given up, whose tokens are unknown.
         ``input_tokens`` and ``output_tokens`` are the server's counts, except in ``estimated_replies`` replies.
         """
         return {"name": self.name, "base_url": self._url, "model": self._model, **self._spending.report()}
@@ -211,8 +211,8 @@ class Endpoint(Remote):
             0, otherwise how often this object was asked this very chat before.
 
         Returns:
-          The reply under way. With a cache, whoever asks the same meanwhile gets the same object: to cancel it ends it
-          for all of them.
+          The reply under way. With a cache, callers with the same request meanwhile get the same object: cancelling it
+          ends it for all of them.
 
         Raises:
           PlayerError: the endpoint is closed, or its thread cannot begin.
@@ -419,7 +419,7 @@ class Endpoint(Remote):
         return f"the server does not take the request; {hint}"
 
     def _pause(self, seconds: float) -> None:
-        """Lets no request begin for so long, whichever call it is of."""
+        """Delays all requests for so long, whichever call they are of."""
         now = time.monotonic()
         begin, until = max(self._resume_at, now), now + seconds
         if until > begin:
@@ -433,7 +433,7 @@ class Endpoint(Remote):
         try:
             async with asyncio.timeout(min(_LIST_LIMIT, self.config.timeout)):
                 names = chat_response.model_names((await self._request(thread, "GET", "models"))[2])
-        except Exception:  # noqa: BLE001 - the list is a help, not the matter
+        except Exception:  # noqa: BLE001 - the list only helps the message
             names = []
         if self._model in names:
             return "the server lists the model but does not find it or the address"

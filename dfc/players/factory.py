@@ -1,4 +1,4 @@
-"""Makes players of what `dfc.players.player_specs` reads; those that are models are made where there is an engine."""
+"""Makes players from what `dfc.players.player_specs` reads; models are made where there is an engine."""
 
 from typing import Any
 

@@ -15,8 +15,8 @@ _INDENT = 4
 _FORMS = {"[": "[{}]", "<Answer>": "<Answer>{}</Answer>"}  # what a grammar shows, and how it is put around an action
 
 
-class Quit(Exception):  # noqa: N818 - a wish, no error
-    """The person wants no more."""
+class Quit(Exception):  # noqa: N818 - a request, no error
+    """The person quits."""
 
 
 class Person:
@@ -27,12 +27,12 @@ class Person:
     """
 
     def __init__(self, read: TextIO | None = None, write: TextIO | None = None, *, patient: bool = True) -> None:
-        """Sits down.
+        """Makes the player.
 
         Args:
           read: where lines come from; the terminal if None.
           write: where text goes; standard output if None.
-          patient: whether a line that cannot be played is refused with the reason before the game hears it, so that
+          patient: whether a line that cannot be played is refused with the reason before it reaches the game, so that
             no typing error costs a try; else it costs what the game's allowances say.
         """
         self._read = read
@@ -44,14 +44,14 @@ class Person:
             _import_line_editing()
 
     def act(self, game: Game, rng: GameRng) -> str:
-        """Returns what the person writes; what goes without saying (brackets, tags) is added.
+        """Returns what the person writes; brackets or tags that are left out are added.
 
         Raises:
           Quit: the person wrote ``quit``, or the input has ended.
         """
         del rng
         seat = game.to_move
-        assert seat is not None  # noqa: S101 - only whoever is to move is asked
+        assert seat is not None  # noqa: S101 - only the seat to move is asked
         if not self._greeted:
             self._show(f"{_HELP}\n")
             self._greeted = True
@@ -170,7 +170,7 @@ def _read_as(game: Game, seat: int, typed: str) -> tuple[str, str | None]:
     why = refusal(game, seat, typed)
     if why is None or seat >= game.seats or game.extract(typed) is not None:
         return typed, why
-    bare = not set("[]<>") & set(typed)  # else somebody meant another form, and an answer in tags may cost a turn
+    bare = not set("[]<>") & set(typed)  # else the player meant another form, and an answer in tags may cost a turn
     forms = [form for mark, form in _FORMS.items() if bare and mark in game.grammar]
     for reply in (form.format(typed) for form in forms):
         told = refusal(game, seat, reply)

@@ -72,7 +72,7 @@ def is_variable(name: str) -> bool:
 
 
 class Secret:
-    """A key that shows itself to nobody who prints it."""
+    """A key that is not shown when it is printed."""
 
     def __init__(self, value: str) -> None:
         self.value = value
@@ -151,7 +151,7 @@ class KeySearch:
         self._keys = [*self._held.values(), *self._misplaced]
 
     def reason(self, text: str) -> str | None:
-        """Returns why a text must not be stored or shown, in words that do not repeat it; None: it may."""
+        """Returns why a text must not be stored or shown, in a text that does not repeat it; None: it may."""
         if _USER.search(text):
             return f"holds a user name or a password in an address; {_HINT}"
         for name, key in self._held.items():
@@ -272,7 +272,7 @@ def _texts(value: object, default: object, place: str, depth: int = 0) -> Iterat
 
 
 def _default(field: "dataclasses.Field[Any]") -> object:
-    """Returns what a field of a dataclass holds where nobody sets it; None where somebody has to."""
+    """Returns what a field of a dataclass holds by default; None where it must be set."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

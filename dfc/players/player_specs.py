@@ -1,8 +1,9 @@
-"""Who plays, from the words of a configuration or a command line; loads no weights and asks no server.
+"""Players, parsed from a configuration or a command line; loads no weights and asks no server.
 
-One grammar for every seat: ``WHO``, or ``NAME=WHO``, where WHO is a scripted player's strength, a folder with weights
+One grammar for every seat: ``PLAYER``, or ``NAME=PLAYER``, where PLAYER is a scripted player's strength, a folder with
+  weights
 or a run, ``tiny_player``, or a chat endpoint. A seat may take further words, such as ``itself`` or ``script``, that
-stand for nobody of these.
+mean none of these.
 """
 
 import dataclasses
@@ -65,9 +66,9 @@ class WeightsSource:
       folder: in the Hugging Face layout: shape, tokenizer and, unless `run` says otherwise, weights.
       run: a run that has no policy yet; its newest checkpoint holds the weights.
       config: that run's configuration.
-      enable_thinking: what the weights' run told the chat template (`ModelConfig.enable_thinking`); None: nothing, or
-        there is no run.
-      trained: whether a run of ours made the weights, so that None is what it told, and not what nobody knows.
+      enable_thinking: what the weights' run passed to the chat template (`ModelConfig.enable_thinking`); None: nothing,
+        or there is no run.
+      trained: whether a run of dfc made the weights, so that None is what it passed, and not an unknown value.
     """
 
     folder: str
@@ -78,19 +79,19 @@ class WeightsSource:
 
 
 def parse(text: str, name: str = "") -> PlayerSpec:
-    """Returns the player that ``NAME=WHO`` or ``WHO`` means.
+    """Returns the player that ``NAME=PLAYER`` or ``PLAYER`` means.
 
     Args:
-      text: the words; whether a folder exists is not looked at.
-      name: of the player, where its seat has one; empty: what the words call it, or else the last part of WHO.
+      text: the words; whether a folder exists is not checked.
+      name: of the player, where its seat has one; empty: what the words call it, or else the last part of PLAYER.
 
     Raises:
-      ConfigError: there is no WHO, or an address without a model, or the words name somebody who has a name.
+      ConfigError: there is no PLAYER, or an address without a model, or the words name a player that has a name.
     """
     match = _NAMED.fullmatch(text)
     called, who = (match["name"], match["who"]) if match else ("", text)
     if not who.strip():
-        raise ConfigError([f"{text!r}: names nobody; write {'WHO' if name else 'WHO or NAME=WHO'}"])
+        raise ConfigError([f"{text!r}: is empty; expected {'PLAYER' if name else 'PLAYER or NAME=PLAYER'}"])
     if name and called:
         raise ConfigError([f"{text!r}: this player is called {name!r} and gets no other name; write {who!r}"])
     name = name or called
@@ -131,7 +132,7 @@ def problem(spec: PlayerSpec, words: Sequence[str] = STRENGTHS) -> str | None:
     except ConfigError as error:
         return "; ".join(error.problems)
     except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
-        return f"cannot be looked at: {error_text(error)}"
+        return f"cannot be read: {error_text(error)}"
     return None
 
 
@@ -154,7 +155,7 @@ def endpoint_config(config: PlayersRunConfig, name: str) -> EndpointConfig:
 
 
 def role(config: Evaluate, which: Literal["trained", "base", "reference"]) -> str | None:
-    """Returns which policy stands in the place of a column of the paper; None: nobody does."""
+    """Returns which policy takes the place of a column of the paper; None: none does."""
     named: str = getattr(config, which)
     names = [spec.name for spec in policies(config)]
     if named:
@@ -167,7 +168,7 @@ def role(config: Evaluate, which: Literal["trained", "base", "reference"]) -> st
 
 
 def run_config(path: str) -> dict[str, Any] | None:
-    """Returns the configuration of a folder that is a run of ours; None for any other."""
+    """Returns the configuration of a folder that is a run of dfc; None for any other."""
     try:
         stored = json.loads((Path(path).expanduser() / "config.json").read_bytes())
     except (OSError, ValueError):
@@ -214,13 +215,13 @@ def weights_in(path: str, words: Sequence[str] = STRENGTHS, *, endpoints: bool =
 
 
 def recorded_thinking(weights: Path) -> bool | None:
-    """Returns what the run around a folder of weights told its chat template; None: nothing, or there is no run.
+    """Returns what the run around a folder of weights passed to its chat template; None: nothing, or there is no run.
 
     Args:
       weights: such as ``RUN/policy``, ``RUN/policy/GAME`` or ``RUN/last_good``; it need not exist.
 
     Raises:
-      ConfigError: the run's config.json says what no run of ours writes.
+      ConfigError: the run's config.json holds what no run of dfc writes.
     """
     found = _run_around(weights)
     if found is None:
@@ -235,7 +236,7 @@ def recorded_thinking(weights: Path) -> bool | None:
 
 
 def _run_around(weights: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The run that a folder of weights lies in, and its configuration; None: in none."""
+    """The run that a folder of weights is in, and its configuration; None: in none."""
     runs = ((run, run_config(str(run))) for run in list(weights.resolve().parents)[:2])
     return next(((run, config) for run, config in runs if config is not None), None)
 
@@ -252,7 +253,7 @@ def thinking_problem(weights: WeightsSource, model: ModelConfig) -> str | None:
         return None
     return (
         f"was trained with model.enable_thinking={theirs}, this run has {ours}, and all its models share one chat "
-        f"template; set --config.model.enable_thinking={str(theirs).lower()}, or let them meet in the recipe evaluate"
+        f"template; set --config.model.enable_thinking={str(theirs).lower()}, or compare them with the recipe evaluate"
     )
 
 
@@ -269,7 +270,7 @@ def _pinned(run: Path, path: str) -> str:
 
 
 def _no_folder(who: str, words: Sequence[str], *, endpoints: bool) -> str:
-    """Returns what somebody may have meant who named what is neither a word, nor a folder, nor an address."""
+    """Returns a suggestion for a text that is neither a word, nor a folder, nor an address."""
     if endpoints and _BARE_ADDRESS.fullmatch(who):
         host, _, model = who.partition("#")
         host = host if "/" in host else f"{host}/v1"  # as most servers have it

@@ -1,6 +1,6 @@
-"""Players that take their time: they are asked with a chat and reply later, so that other games move on meanwhile.
+"""Players that take their time: they are asked with a chat and reply later, so that other games advance meanwhile.
 
-A reply under way is a `concurrent.futures.Future`; several of them, whoever gives them, are waited for with
+A reply under way is a `concurrent.futures.Future`; several of them, of any players, are waited for with
 `concurrent.futures.wait`.
 """
 
@@ -32,7 +32,7 @@ class PlayerError(DfcError):
 
 
 class RequestRefusedError(PlayerError):
-    """A player outside the engine replies to others, but to this request never will, however often it is asked."""
+    """A player outside the engine replies to other requests, but never to this one, however often it is asked."""
 
 
 class Remote(abc.ABC):
@@ -66,8 +66,8 @@ class FunctionPlayer(Remote):
     another thread takes its place, so that one dead connection costs one time limit and no more. Where more hang than
     may run at once, calls are refused: the function never runs in more than twice as many threads.
 
-    The threads are daemons of our own: Python waits at its end for those of a `ThreadPoolExecutor`, and so for whatever
-    hangs in them.
+    The threads are our own daemon threads: Python waits at its end for those of a `ThreadPoolExecutor`, and so for
+    whatever hangs in them.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class FunctionPlayer(Remote):
             PlayerError whose cause it is.
 
         Raises:
-          ValueError: a limit makes no sense.
+          ValueError: a limit is invalid.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, got {concurrency}")
@@ -185,7 +185,7 @@ class FunctionPlayer(Remote):
 
 
 def copy_chat(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """Returns a chat that stays as it is, whatever becomes of the given one."""
+    """Returns a chat that stays unchanged if the given one changes."""
     return [ChatMessage(role=message["role"], content=message["content"]) for message in messages]
 
 
@@ -193,7 +193,7 @@ def _settle(call: "Future[str]", function: Callable[[list[ChatMessage]], str], c
     """Sets what a function returns or raises."""
     try:
         text = function(chat)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the caller's thread has to hear of it
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it must reach the caller's thread
         call.set_exception(error)
     else:
         call.set_result(text)

@@ -18,7 +18,7 @@ AskRemote = Callable[[Remote, list[ChatMessage]], str]
 
 @dataclasses.dataclass(frozen=True)
 class SequentialReply:
-    """One reply: whose, what it was, what became of it, whether it had the form asked for, whether it was aside."""
+    """One reply: its seat, text and result, whether it had the form asked for, whether it was aside."""
 
     seat: int
     text: str
@@ -27,7 +27,7 @@ class SequentialReply:
     aside: bool = False
 
 
-_LONGEST_WAIT = 1.0  # seconds for a remote player, between two looks whether to stop
+_LONGEST_WAIT = 1.0  # seconds for a remote player, between two checks whether to stop
 
 
 def _ask(player: Remote, chat: list[ChatMessage]) -> str:
@@ -38,7 +38,7 @@ def ask_until_stop(check_stop: Callable[[], None]) -> AskRemote:
     """Returns how remote players are asked where a stop does not wait for their replies.
 
     Args:
-      check_stop: called at least once a second; what it raises ends the wait (`dfc.runs.stop_signals.Stop.check_stop`).
+      check_stop: called at least once a second; its exception ends the wait (`dfc.runs.stop_signals.Stop.check_stop`).
     """
 
     def ask(player: Remote, chat: list[ChatMessage]) -> str:
@@ -69,7 +69,7 @@ def play_sequentially(
       rng: the scripted players' randomness, never the stream of the game.
       most_replies: before the game is truncated.
       max_actions: legal actions of players after which it is stopped (`Game.stop`); 0: its own longest play.
-      ask: how remote players are asked, such as by a function that informs somebody who waits.
+      ask: how remote players are asked, such as by a function that shows a waiting message.
       system: what remote players in players' seats read before the first observation: to think first. What they say
         must then have that form (`dfc.games.game.Game.well_formed`).
 
@@ -128,7 +128,7 @@ def refusal(game: Game, seat: int, reply: str) -> str | None:
     twin.to_move = seat
     twin.outcomes = None
     twin.forfeited_by = None
-    # The reason is reported to whoever has a try left.
+    # The reason is reported to a seat that has a try left.
     twin.allowances = _patient  # type: ignore[method-assign]
     if twin.step(reply) not in (Verdict.ILLEGAL, Verdict.MALFORMED, Verdict.REFUSED):
         return None
@@ -136,7 +136,7 @@ def refusal(game: Game, seat: int, reply: str) -> str | None:
 
 
 def _patient(seat: int) -> tuple[int, int]:
-    del seat  # whoever it is, and whatever the game says
+    del seat  # whatever the seat is, and whatever the game says
     return sys.maxsize, sys.maxsize
 
 

@@ -63,7 +63,7 @@ class Spending:
     """Counts of one endpoint; safe to share between threads."""
 
     def __init__(self, name: str, config: EndpointConfig) -> None:
-        """Starts at nothing.
+        """Starts at zero.
 
         Args:
           name: of the endpoint, for the error.

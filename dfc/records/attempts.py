@@ -1,7 +1,7 @@
 """Which trajectories a collection is made of, and what is counted of them.
 
-An attempt is a game, a task of it and the number of the try at this task; what comes of it depends on nothing else but
-the weights and the settings.
+An attempt is a game, a task of it and the number of the try at this task; its outcome depends on nothing else but the
+weights and the settings.
 """
 
 import collections
@@ -27,7 +27,7 @@ class TaskSample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrajectorySummary:
-    """What came of an attempt.
+    """The outcome of an attempt.
 
     Attributes:
       task_sample: which.
@@ -64,7 +64,7 @@ def planned(games: Games, settings: CollectConfig) -> list[TaskSample]:
 
 
 class CollectionStatistics:
-    """What came of trajectories by game, summed as they come."""
+    """Outcomes of trajectories by game, summed as they arrive."""
 
     def __init__(self, found: Iterable[TrajectorySummary] = ()) -> None:
         self._games: dict[str, _Counts] = {}

@@ -62,7 +62,8 @@ def opening_of(row: Trajectory, turn: Turn, *, recorded_tokens: bool) -> Opening
       row: as it was recorded.
       turn: of `turns_of` it.
       recorded_tokens: whether the row's tokens are those of the model that plays on; its mask and log-probabilities
-        are then those of the row, too. A row without log-probabilities was sampled by nobody: none of it is marked.
+        are then those of the row, too. A row without log-probabilities was not sampled by a model: none of it is
+        marked.
 
     Raises:
       DatasetError: the tokens hold fewer replies than the record.
@@ -152,7 +153,7 @@ def planned(config: Branch, model_hash: str) -> dict[TaskSample, Branched]:
 
 
 def digest(plan: Mapping[TaskSample, Branched]) -> str:
-    """Returns what tells a plan from others: where every game begins, to the token."""
+    """Returns what identifies a plan: where every game begins, to the token."""
     found = hashlib.sha256()
     for task_sample, begin in plan.items():
         sample = begin.opening.sample

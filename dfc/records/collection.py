@@ -1,4 +1,4 @@
-"""Several trajectories of every task into a folder: what is there already, and how it resumes.
+"""Several trajectories of every task into a folder: what is stored already, and how it resumes.
 
 What a trajectory is depends on its attempt (`dfc.records.attempts`), the weights and the settings only, so a collection
 that was stopped plays exactly what is missing and ends with the same tokens. With several processes all play, and each
@@ -40,11 +40,11 @@ from dfc.runs.stop_signals import Stop
 
 FOLDER = "trajectories"  # of a run
 _COLUMNS = ("game", "options", "task", "seat", "opponent", "sample", "turns", "success", "failure", "action_tokens")
-# Settings beside those of sampling that decide what a trajectory is; they stand in every row with them.
+# Settings besides those of sampling that determine a trajectory; every row stores both.
 _LIMITS = ("max_length", "max_prompt_length", "max_reply_length", "simulator_reply_length", "max_actions")
 _SHAPING = (*_LIMITS, "legal_only", "prompt", "think_language")
 PlayGames = Callable[[Sequence[EpisodeSpec]], list[Episode]]
-"""Plays games with weights and an opponent that stay; returns their episodes in the same order."""
+"""Plays games with fixed weights and a fixed opponent; returns their episodes in the same order."""
 _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later than to another; seconds between them
 
 
@@ -53,7 +53,7 @@ def make_provenance(config: CollectingRunConfig, source: Location) -> Provenance
 
     Args:
       config: of the run.
-      source: the folder of the weights, or of the tokenizer that writes a demonstrator's games down.
+      source: the folder of the weights, or of the tokenizer that encodes a demonstrator's games.
     """
     limits = {name: getattr(config.rollout, name) for name in _SHAPING}
     if config.model.enable_thinking is not None:
@@ -108,12 +108,12 @@ class Collection:
     """A folder of trajectories that grows; use it as a context manager.
 
     Every process makes one, with the same arguments, and calls its methods at the same places. All of them know the
-    same attempts: what lies in the folder counts once every process sees all that the first one sees.
+    same attempts: a file counts once every process sees all the files that the first one sees.
 
     Args:
       config: of the run; its games, split, sampling, `rollout` and `seed` decide what an attempt is.
       play: plays games as the run's policy does.
-      folder: of the parts; created if it is not there.
+      folder: of the parts; created if missing.
       provenance: where all rows come from, see `make_provenance`.
       purpose: a name for the sampling seeds; collections with different ones sample different tokens for one attempt.
       policy_version: of the weights, written to every row.
@@ -121,7 +121,7 @@ class Collection:
 
     Raises:
       DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
-        process writes there, or the processes see different files. A process that only hears of it raises DfcError.
+        process writes there, or the processes see different files. The other processes raise DfcError.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Collection:
         return [task_sample for task_sample in wanted if task_sample not in self._done]
 
     def summaries(self, wanted: Iterable[TaskSample]) -> list[TrajectorySummary]:
-        """Returns what came of attempts whose trajectories are in the folder; others are left out."""
+        """Returns the outcomes of attempts whose trajectories are in the folder; others are left out."""
         return [self._done[task_sample] for task_sample in wanted if task_sample in self._done]
 
     def play(
@@ -184,27 +184,27 @@ class Collection:
         stop: Stop,
         on_chunk: Callable[[list[TrajectorySummary], float], None] | None = None,
     ) -> list[TrajectorySummary]:
-        """Plays and writes what is missing; returns what came of every attempt, in their order.
+        """Plays and writes what is missing; returns the outcome of every attempt, in order.
 
         Args:
           wanted: attempts; one that is named twice is played once.
-          stop: asked before every chunk of games; all trajectories before it are on the disk then. Whoever plays and
-            was made with its `check_stop` ends a chunk under way, of which nothing is kept.
-          on_chunk: called after every chunk with what came of it, nothing after a stop within it, and the seconds that
+          stop: asked before every chunk of games; all trajectories before it are on the disk then. Players that were
+            made with its `check_stop` abort a chunk under way, of which nothing is kept.
+          on_chunk: called after every chunk with its outcomes, none after a stop within it, and the seconds that
             playing it took.
 
         Raises:
           Interrupted: a stop was asked for.
           DfcError: every episode of some game in a chunk raised, such as with an endpoint that is down. The other games
             of the chunk are written and these are not, so the same call plays them again.
-          DatasetError: the disk cannot be written to. A process that only hears of it raises DfcError.
+          DatasetError: the disk cannot be written to. The other processes raise DfcError.
         """
         size = self._config.episodes_per_chunk or self._in_flight * ROUNDS
         for chunk in in_chunks(wanted, size, lambda some: list(dict.fromkeys(self.missing(some))), stop):
             begun = time.perf_counter()
             try:
                 episodes = self._play_games([self._spec(task_sample) for task_sample in chunk])
-            except Interrupted:  # nothing came of the chunk, but it may have cost money
+            except Interrupted:  # the chunk has no outcome, but may have cost money
                 if on_chunk is not None:
                     on_chunk([], time.perf_counter() - begun)
                 raise
@@ -248,7 +248,7 @@ class Collection:
     def _record(
         self, chunk: list[TaskSample], episodes: list[Episode]
     ) -> tuple[list[TrajectorySummary], dict[str, str]]:
-        """Writes the trajectories of a chunk; returns what came of those written, and the games that all raised."""
+        """Writes the trajectories of a chunk; returns the outcomes of those written, and the games that all raised."""
         rows = multihost.on_all_hosts(lambda: self._rows(chunk, episodes))
         labels = self._labels(rows)
         raised = (e.failure if labels.get(place) == "failed" else None for place, e in enumerate(episodes))
@@ -319,7 +319,7 @@ class Collection:
     # ---- what is there already ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        multihost.on_all_hosts(self._open_own)  # so no process reads before all have let go of what they left
+        multihost.on_all_hosts(self._open_own)  # so that no process reads before all have opened the folder
         for _ in range(_LOOKS):
             # The first process decides for all; one that sees other files would write rows twice, or never.
             reported, differs = self._check_stop()

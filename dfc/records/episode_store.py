@@ -41,7 +41,7 @@ def in_chunks(
 
 
 class Played(NamedTuple):
-    """What came of a chunk of games.
+    """The results of a chunk of games.
 
     Attributes:
       records: of the games that ended, in their order; one of a game that failed has its ``failure``.
@@ -58,7 +58,7 @@ class EpisodeStore(Generic[K]):
     Args:
       folder: of the run.
       key: what names the game of a record.
-      passing: whether the failure of a record says nothing of its game, such as that of a server that was down.
+      passing: whether the failure of a record is no fault of its game, such as that of a server that was down.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class EpisodeStore(Generic[K]):
         return [key for key in keys if self._failed.get(key, True)]
 
     def passing(self, keys: Iterable[K]) -> list[K]:
-        """Returns those of `missing` whose last failure says nothing of the game: worth another start."""
+        """Returns those of `missing` whose last failure was no fault of the game: worth another start."""
         return [key for key in self.missing(keys) if self._passing.get(key, False)]
 
     def play(
@@ -119,8 +119,9 @@ class EpisodeStore(Generic[K]):
           progress: where it is shown.
           failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
             would never let a run end that marks itself as finished. Failures that pass (`passing`) do not count.
-          tells: whether a record says anything of whoever is asked; games fail for good where all that do failed.
-          what: they are, in an error message.
+          tells: whether a record is evidence about the player that is asked; games fail for good if all such records
+            failed.
+          what: the word for the games in an error message.
 
         Raises:
           Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
@@ -131,7 +132,7 @@ class EpisodeStore(Generic[K]):
             begun = time.perf_counter()
             try:
                 records, metrics = play([wanted[key] for key in keys])
-            finally:  # whatever comes of these games, they may have cost money
+            finally:  # whatever their results, these games may have cost money
                 self.costs.note(endpoints())
             seconds = time.perf_counter() - begun
             if not records:  # stopped before a game had ended

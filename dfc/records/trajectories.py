@@ -331,7 +331,7 @@ def _replayed(record: Mapping[str, Any], *, complete: bool) -> list[ReplayedTurn
     if complete:
         return list(replay(record))
     turns: list[ReplayedTurn] = []
-    # What a game raised while it was played it raises again, and a failed one may have an outcome nobody recorded.
+    # What a game raised while it was played it raises again, and a failed one may have an unrecorded outcome.
     with contextlib.suppress(Exception):
         turns.extend(replay(record))
     return turns

@@ -74,7 +74,7 @@ class Columns(NamedTuple):
 
 
 def write_atomically(table: pa.Table | Iterator[pa.Table], path: Path, *, row_group_rows: int = 1024) -> None:
-    """Writes a table as one Parquet file, or a part of it nobody sees: under another name, to the disk, then renamed.
+    """Writes a table as one Parquet file, or a part of it, atomically: to the disk under another name.
 
     Args:
       table: a pyarrow.Table, or an iterator of tables of one schema, written one after another.
@@ -99,10 +99,10 @@ class TrajectoryWriter:
 
     Attributes:
       folder: of the parts.
-      keys: what is there already, of every host, as of the opening; rows written since are added.
+      keys: what is stored already, of every host, as of the opening; rows written since are added.
 
     Args:
-      folder: created if it is not there.
+      folder: created if missing.
       provenance: where all rows come from; a folder has one model, one sampling and one seed.
       host: number of this host, from 0. hosts: how many there are.
       rows_per_part: rows after which a part is written.

@@ -10,7 +10,7 @@ from dfc.report.run_page import build
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Builds the report of the run folder named on the command line and prints where it lies."""
+    """Builds the report of the run folder named on the command line and prints its path."""
     parser = argparse.ArgumentParser(prog="python -m dfc.report", description="Build report.html of a run.")
     parser.add_argument("folder", type=Path, help="the run folder, e.g. runs/quickstart")
     try:

@@ -19,7 +19,7 @@ Found = Mapping[tuple[str, str], Accuracy]
 Preferred = Mapping[tuple[str, str], Preferences]
 _ACCURACY = (
     "Accuracy: right answers in percent, averaged within a question first. Interval of 95 %: Wilson's where every "
-    "question has one answer or all came out alike, else Student's over questions. Answers that could not be scored "
+    "question has one answer or all have one result, else Student's over questions. Answers that could not be scored "
     "are in no figure and counted apart."
 )
 _WITHIN = (
@@ -31,8 +31,8 @@ _WITHIN = (
 _WIN_RATES = (
     (
         "A win, or a loss, is a pair where the judge says so whichever answer it is shown first; every other pair with "
-        "two verdicts is a tie: split, where the two orders differ, or alike, where the answers are equal and nobody "
-        "is asked. Win rates are shares of the pairs with two verdicts, with intervals of 95 %."
+        "two verdicts is a tie: split, where the two orders differ, or alike, where the answers are equal and the "
+        "judge is not asked. Win rates are shares of the pairs with two verdicts, with intervals of 95 %."
     ),
     (
         "Compare runs by one column only: with ties as halves a policy beside its own copy is expected to have 50 %, "
@@ -80,7 +80,7 @@ def shortest(found: Found, preferred: Preferred, samples: int) -> list[Table]:
 
 
 def write(folder: Path, config: EvaluateAnswers, found: Found, preferred: Preferred | None = None) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole."""
+    """Writes ``results.json``, ``tables.md`` and ``report.html``, each written atomically."""
     who = {spec.name: spec.who for spec in map(player_specs.parse, config.policies)}
     policies = "; ".join(name if name == what else f"{name}: {what}" for name, what in who.items())
     sampling = ", ".join(f"{name} {value:g}" for name, value in dataclasses.asdict(config.sampling).items())
@@ -148,7 +148,7 @@ def _verdicts(found: Found) -> Table:
     names = sorted({name for one in found.values() for name in one.verdicts})
     rows = [(name, policy, *(str(one.verdicts.get(v, 0)) for v in names)) for (policy, name), one in found.items()]
     header = ("set", "policy", *(name.replace("_", " ") for name in names))
-    return Table("What became of the answers", header, tuple(rows) if names else ())
+    return Table("Verdicts on the answers", header, tuple(rows) if names else ())
 
 
 def _win_rates(preferred: Preferred) -> Table:

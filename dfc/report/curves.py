@@ -77,7 +77,7 @@ def _chart(title: str, panels: list[Json | None]) -> Json:
 
 @dataclasses.dataclass(frozen=True)
 class _Drawing:
-    """What all panels share: the horizontal axis and what is marked."""
+    """What all panels share: the horizontal axis and its marks."""
 
     run: RunRecords
     stages: dict[str, int]
@@ -91,7 +91,7 @@ class _Drawing:
         Args:
           title: over the panel.
           metric: its name in metrics.jsonl.
-          share: whether its values lie within 0 and 1, which are then the ends of the axis.
+          share: whether its values are within 0 and 1, which are then the ends of the axis.
           accepted: whether to mark which updates were kept.
         """
         points: list[Point] = [
@@ -146,7 +146,7 @@ def _drawing(run: RunRecords, warnings: Sequence[RunWarning]) -> _Drawing:
 
 
 def bands(run: RunRecords) -> list[Json]:
-    """Returns where each stage lies in a panel, the same in all: kind, number, left end and width."""
+    """Returns the position of each stage in a panel, the same in all: kind, number, left end and width."""
     x, number, found = _steps(run), {stage: n for n, stage in enumerate(run.stages, 1)}, []
     for stage, lines in itertools.groupby(run.metrics, key=lambda line: str(line["stage"])):
         ends = [float(line["step"]) for line in lines]

@@ -1,4 +1,4 @@
-"""Tables of what was collected and of the rows that were made of it."""
+"""Tables of collected trajectories and of the rows built from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -113,7 +113,7 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
                 "too_long": "rows and pairs too long",
             },
         ),
-        *([table("Published dialogues, mended", _MENDED)] if mended else []),
+        *([table("Published dialogues, repaired", _MENDED)] if mended else []),
     ]
 
 

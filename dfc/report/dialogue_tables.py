@@ -10,7 +10,7 @@ from dfc.evaluation.statistics import Interval
 from dfc.evaluation.tasks import EvalSetting
 from dfc.report.tables import NOTHING, Table
 
-_REASONS = 12  # of a policy, and of a game, that are shown, in words
+_REASONS = 12  # of a policy, and of a game, that are shown as text
 _SHOWN_REASON = 120  # characters
 
 _SCORES = (

@@ -58,7 +58,7 @@ class ShownGames:
                 break
             shown[number] = game
             games.append(game | {"turns": turns})
-        self._known = shown  # what the sample lost is forgotten
+        self._known = shown  # games no longer in the sample are dropped
         order = {stage: number for number, stage in enumerate(run.stages)}
         games.sort(key=lambda g: (-order[g["stage"]], g["game"], g["kind"], -g["iteration"]))
         return embedded("episode-data", {"texts": list(texts), "games": games, "stages": run.stages})

@@ -67,7 +67,7 @@ class LiveReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Says on the page that the run stopped, if an error ends it; the finished report is `run_page.build`'s."""
+        """Shows on the page that the run stopped, if an error ends it; the finished report is `run_page.build`'s."""
         if self._writes and kind is not None:
             self._write("stopped")
 
@@ -86,9 +86,9 @@ class LiveReport:
                 total_steps=self._total,
             )
             run_page.write(run, status, self._games, found)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong in here, the run continues
-            self._reader = None  # what it holds may be half of an update
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails here, the run continues
+            self._reader = None  # it may hold half an update
             problem = f"report.html was not refreshed ({type(error).__name__}: {error}); the run continues without it"
             if type(error).__name__ not in self._reported:
                 self._reported.add(type(error).__name__)
-                print(" ".join(problem.split()), flush=True)  # noqa: T201 - one line a person should see
+                print(" ".join(problem.split()), flush=True)  # noqa: T201 - one line for the user

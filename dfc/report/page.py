@@ -2,9 +2,9 @@
 
 A page is a list of sections, a section a list of paragraphs, tables and markup of its own. To add a page: make its
 `Table`s, put them into `Section`s and write what `html` returns, or call `write_results`, which writes files for
-programs and Markdown with it. Everything is escaped but `Markup`, which is ours: from the templates beside this module
-(`fragments`) or a literal. The style and the script are page.css and page.js; the script adds to what can be read
-without it.
+programs and Markdown with it. Everything is escaped but `Markup`, which is trusted: from the templates beside this
+module (`fragments`) or a literal. The style and the script are page.css and page.js; the script adds to what can be
+read without it.
 """
 
 import dataclasses
@@ -56,12 +56,12 @@ def note(text: str) -> Markup:
 
 
 def empty(text: str) -> Markup:
-    """Returns a sentence in the place of what is not there."""
+    """Returns a sentence in the place of missing content."""
     return Markup('<p class="empty">{}</p>').format(text)
 
 
 def fold(title: str, detail: str, part: Markup, *, opened: bool = False) -> Markup:
-    """Returns what a reader unfolds; a page that loads itself again leaves it as the reader had it."""
+    """Returns a section that the reader can unfold; it keeps its state when the page reloads itself."""
     form = (
         '<details class="fold" data-key="{0}"{1}><summary>{0} <span class="muted">{2}</span></summary>\n{3}</details>'
     )
@@ -89,11 +89,11 @@ def html(
 
     Args:
       title: of the page, its largest heading.
-      kind: of page, in a few words; in the bar on top.
+      kind: of page, a short text; in the bar on top.
       lead: what is above the sections.
       sections: in their order.
       mark: in front of the window's title.
-      state: what page.js is told, by name (`data-name` of the root).
+      state: values passed to page.js, by name (`data-name` of the root).
       refresh: seconds after which a page without script loads itself again; 0: never.
     """
     return (
@@ -127,7 +127,7 @@ def write_results(
 
     Args:
       path: of the page.
-      kind: of evaluation, in a few words.
+      kind: of evaluation, a short text.
       name: of the run.
       introduction: what was played and how it is counted, a paragraph each.
       every: the tables.

@@ -109,7 +109,7 @@ def table_2(found: Tournament, trained: str | None, base: str | None, reference:
 
     Args:
       found: the tournament.
-      trained: the policy in the place of Qwen2.5 (DFC-MSRL), None: nobody.
+      trained: the policy in the place of Qwen2.5 (DFC-MSRL), None: none.
       base: in the place of Qwen2.5.
       reference: in the place of Claude3.5.
     """
@@ -181,7 +181,7 @@ def table_3(run: Path) -> Table | None:
 
 
 Column = tuple[str | None, str | None, str]
-"""Whose counts, against whom (None: alone), the paper's words for it."""
+"""Whose counts, against whom (None: alone), the paper's name for it."""
 
 
 def _measured(

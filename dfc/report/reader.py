@@ -1,4 +1,4 @@
-"""Reading a run folder, whole or bit by bit while the run is running.
+"""Reading a run folder, whole or incrementally while the run is running.
 
 Every file may be missing or end in half a line; what cannot be read is named, never raised. A `RunReader` keeps what it
 has read and takes only what was added since, so that following a run costs what the run adds.
@@ -60,7 +60,7 @@ class RunRecords:
 
     @functools.cached_property
     def stages(self) -> list[str]:
-        """The stages met so far in the order in which they ran, ``base`` first and ``final`` last.
+        """The stages found so far in the order in which they ran, ``base`` first and ``final`` last.
 
         Every file has its lines in that order, but none has all stages: a fuse has no metrics, a stage that is under
         way no evaluations.
@@ -71,7 +71,7 @@ class RunRecords:
 
     @functools.cached_property
     def games(self) -> list[str]:
-        """The games: those of the configuration, then any other one met."""
+        """The games: those of the configuration, then any other one found."""
         names = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in self.metrics))
         metric_games = (game for game, _ in game_metrics(names))
         configured = (self.config or {}).get("games", {})
@@ -101,7 +101,7 @@ class RunReader:
         self._forget()
 
     def update(self) -> RunRecords:
-        """Returns what the folder holds by now; reads only what came since the last call.
+        """Returns what the folder holds now; reads only what was added since the last call.
 
         A file of lines that became shorter, as when a run goes back to its checkpoint, makes everything be read again.
         """
@@ -288,7 +288,7 @@ class _QuerySample:
         self._found: dict[int, dict[tuple[str, str], Json]] = {}
 
     def add(self, line: Json) -> None:
-        """Takes the next query; one of each task, and of each thing that is wrong, is kept of an iteration."""
+        """Takes the next query; one of each task, and of each kind of bad query, is kept of an iteration."""
         iteration = int(line.get("iteration") or 0)
         if self._found and iteration > (newest := max(self._found)):
             if (newest - 1) % self._every:

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained HTML file made from the files of the run folder and from nothing else.
+"""The report of a run: one self-contained HTML file made only from the files of the run folder.
 
 ``python -m dfc.report RUN_FOLDER`` writes ``report.html`` into the folder; while a run is running,
 `dfc.report.live_report` does. Every file may be missing or end in half a line; the section that needs it says so. Games
@@ -55,10 +55,10 @@ _MATCH_COLUMNS = ("Game", "Policy", "Opponent", "Seat", "Games", "Win", "Draw", 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """What a page says about itself.
+    """The state of a page.
 
     Attributes:
-      state: ``running``: a process is at work and writes the page again; ``stopped``: it said that it stopped;
+      state: ``running``: a process is running and rewrites the page; ``stopped``: it reported that it stopped;
         ``unfinished``: the run is not finished, and whether it is still running is not known; ``finished``.
       reload_seconds: the page loads itself again after this long; 0: never.
       total_steps: of the whole run, if known.
@@ -95,7 +95,7 @@ def write(
 
     Args:
       run: from `dfc.report.reader`.
-      status: what the page says about itself.
+      status: the state of the page.
       games: makes the shown games; it remembers them from call to call.
       found: the warnings of the run, if they are known already.
     """
@@ -132,7 +132,7 @@ def write(
     if own_page is not None:
         sections = [results, drawn, *own_page.sections(run), setup]
     target = run.path / "report.html"
-    with replacing(target, many_writers=True) as file:  # a run writes it, and whoever asks for it meanwhile
+    with replacing(target, many_writers=True) as file:  # a run writes it, and a user may request it meanwhile
         file.write(
             page.html(
                 str((run.config or {}).get("name") or run.path.resolve().name),
@@ -160,7 +160,7 @@ def _fragments() -> Any:  # noqa: ANN401 - macros by name
 
 
 def _collection(run: RunRecords) -> dict[str, Json]:
-    """What a collection has of every game so far."""
+    """The counts of a collection by game so far."""
     found: dict[str, Json] = dict((run.collection or {}).get("games", {}))
     if not found:  # every line has the figures of all before it
         for game, name in game_metrics(run.metrics[-1]["metrics"] if run.metrics else ()):
@@ -177,7 +177,7 @@ def _collected(run: RunRecords) -> list[str | Table]:
         rows.append((game, f"{row['trajectories']:,}", solved, number(turns, 1), tokens))
     if not rows:
         return [empty("No chunk of games is recorded yet.")]
-    said = "Success is over trajectories that say something about the policy; collection.json has the failures by kind."
+    said = "Success is over trajectories conclusive about the policy; collection.json has the failures by kind."
     header = ("Game", "Trajectories", "Success", "Turns played", "Generated tokens")
     return [Table("Trajectories by game", header, tuple(rows), (said,))]
 

@@ -1,4 +1,4 @@
-"""What a run's final matches say: the policy before and after, one headline for the page and for the console."""
+"""The result of a run's final matches: the policy before and after, one headline for the page and for the console."""
 
 import collections
 import math
@@ -92,8 +92,8 @@ def lines(folder: Path) -> list[str]:
     """Returns the table of a run's final matches for the console and what follows from it, one line each.
 
     Two-player games are pooled into a score (win 1, draw 1/2) with and without the games an invalid reply decided,
-    those that both policies have played; single-player games get the difference of solved rates with its interval. What
-    no game supports is left out.
+    those that both policies have played; single-player games get the difference of solved rates with its interval.
+    Figures without a game are left out.
 
     Args:
       folder: the run folder.
@@ -110,7 +110,7 @@ def lines(folder: Path) -> list[str]:
     for opponent in ("initial", "random_legal"):
         before, after = _sides(records, opponent)
         if after:
-            games = [game for game in after if game in before] or list(after)  # one alone is compared with nothing
+            games = [game for game in after if game in before] or list(after)  # one alone has no comparison
             sides = [[side[game] for game in games if game in side] for side in (before, after)]
             line = f"two-player games pooled against {opponent}: {_change([pooled_score(side) for side in sides])}"
             without = [pooled(side).score_without_forfeits for side in sides]
@@ -150,7 +150,7 @@ def _failures(evaluations: Iterable[tuple[Json, Record]]) -> list[str]:
         if row["stage"] == "final" and row.get("failed"):
             counts[row["game"]] += row["failed"]
             causes.setdefault(row["game"], row["first_failure"])
-    return [f"{game}: {n} games failed and count nowhere, the first: {causes[game]}" for game, n in counts.items()]
+    return [f"{game}: {n} games failed (in no figure), the first: {causes[game]}" for game, n in counts.items()]
 
 
 def _change(sides: Sequence[Interval]) -> str:

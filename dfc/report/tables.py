@@ -80,7 +80,7 @@ class Table:
             return _ROW.format(css, Markup("").join(map(Markup.format, forms, figures, cells)))
 
         names = [row[0] for row in self.rows]
-        groups = len(set(names)) < len(names)  # rows of one name stand together
+        groups = len(set(names)) < len(names)  # rows of one name are adjacent
         apart = [Markup(' class="rule"') if groups and a != b else "" for a, b in zip(names, names[:1] + names)]  # noqa: B905 - one more
         body = Markup("").join(row(cells, css=rule) for cells, rule in zip(self.rows, apart, strict=True))
         head = row(self.header, _COLUMN, _COLUMN) if self.header else ""
@@ -125,7 +125,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def bounds(interval: Interval) -> str:
-    """Returns the two bounds in words."""
+    """Returns the two bounds as text."""
     return NOTHING if math.isnan(interval.estimate) else f"{interval.low:.2f} to {interval.high:.2f}"
 
 
@@ -144,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 def text(value: object) -> str:
-    """Returns a value of a configuration or a record as a person writes it."""
+    """Returns a value of a configuration or a record as users write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

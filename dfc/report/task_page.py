@@ -40,7 +40,7 @@ _COUNTED = (
 _ERRORS = (
     "Figures are mean ± standard error over tasks: games are averaged within their task first, and the error is "
     "s / sqrt(tasks), s the standard deviation of the tasks' means. Mean over groups: every group weighs the same, and "
-    "the error is sqrt(sum of squared errors) / groups. An error of 0 says that all tasks came out alike."
+    "the error is sqrt(sum of squared errors) / groups. An error of 0 says that all tasks have the same result."
 )
 _AT_LEAST_ONE = (
     "pass@k: the chance that at least one of k games solves a task, 1 - C(n - c, k) / C(n, k) for c of n games "
@@ -75,7 +75,7 @@ def tables(found: Successes, dialogues: DialogueResults | None = None) -> list[T
 def console(found: Successes, dialogues: DialogueResults | None = None) -> list[str]:
     """Returns a compact summary: clemscores of dialogue games, the success rates, of a single group its other figures.
 
-    And what failed.
+    And failed games.
     """
     measures = _measures(found)
     others = ["", *measures.lines()] if len(found.groups) == 1 and measures.rows else []
@@ -124,7 +124,7 @@ def write(
     dialogues: DialogueResults | None = None,
     cost: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``report.html``, each at once and whole.
+    """Writes ``results.json``, ``tables.md`` and ``report.html``, each written atomically.
 
     Args:
       folder: the run's.
@@ -263,7 +263,7 @@ def _compared(difference: Difference, scale: float, digits: int, bound: float = 
     value, bounds = difference.value, difference.value.interval
     low, high = max(-bound, scale * bounds.low), min(bound, scale * bounds.high)
     interval = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-    shown = interval if value.error > 0 else "-"  # where all tasks differ alike, few of them are no proof of 0 width
+    shown = interval if value.error > 0 else "-"  # few tasks that differ alike: 0 width would overstate
     return _plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
 
 

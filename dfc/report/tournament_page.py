@@ -24,7 +24,7 @@ _COUNTED = (
     "outside the rules broke down) are counted apart and never among the losses. In scores and tests an own invalid "
     "end and an own overrun are worth 0, truncated and failed games do not enter. Ratings take games that a rule ended."
 )
-_REPLAYED = "Every game lies in episodes.jsonl and was played again from its record before it was counted."
+_REPLAYED = "Every game is in episodes.jsonl and was played again from its record before it was counted."
 _RATED = (
     "Bradley-Terry by maximum likelihood over all games for two opponents, those of teams are only counted; a draw "
     "counts as half a win for each side. To every pair that met, half a win is added for each side, which keeps "
@@ -87,7 +87,7 @@ def console(found: Tournament) -> list[str]:
 
 
 def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[Table]) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each at once and whole.
+    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each written atomically.
 
     Args:
       folder: the run's.

@@ -1,4 +1,4 @@
-"""What training on rows has done: a summary of its records, and the lines a person reads."""
+"""The result of training on rows: a summary of its records, and lines for the terminal."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def write(
 
     Args:
       folder: of the run.
-      objective: what was learned, as records name it.
+      objective: what was learned, by its name in records.
       rows: how many the file of the data has, and those that a share came from.
       held_out: the checks of rows held out and what was kept (`dfc.training.held_out.HeldOut.summary`).
     """
@@ -76,7 +76,7 @@ def show(folder: RunFolder) -> None:
 
 
 def _checks(held_out: Mapping[str, Any]) -> list[str]:
-    """Returns the checks of rows held out as lines, and why the policy that is kept is the one."""
+    """Returns the checks of rows held out as lines, and why this policy is kept."""
     checks, kept = held_out["checks"], held_out["kept"]
     lowest = min(checks, key=lambda check: float(check["loss"]))["update"]
     why = {

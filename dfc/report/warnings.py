@@ -1,7 +1,7 @@
-"""What in a run's metrics a person should look at while it can still be stopped.
+"""Warnings from a run's metrics, raised while it can still be stopped.
 
-Four things raise a warning; each rule stands at its function, each number with its reason in `Thresholds`. A method
-with a page of its own (`dfc.report.method_page`) has alarms of its own instead.
+Four things raise a warning; each rule is documented at its function, each number with its reason in `Thresholds`. A
+method with a page of its own (`dfc.report.method_page`) has alarms of its own instead.
 
     win_rate_drop  a group that was learned wins clearly less than when its stage ended
     format_rate    too many replies of a game are illegal or malformed
@@ -40,11 +40,12 @@ class Thresholds:
       kl_step: nats per token; a smaller rise is no jump, whatever its ratio, since a KL divergence near 0 is all ratio.
       entropy_step: nats per token, the same for the entropy.
       drop_window: kept iterations that make up a win rate, now and at a stage's end; one alone has a few games.
-      drop_patience: iterations after a fuse that raise no drop: averaging itself costs win rate, and these
-        iterations are there to win it back.
+      drop_patience: iterations after a fuse that raise no drop: averaging itself lowers the win rate, and these
+        iterations are there to regain it.
       drop_z: normal quantile of the drop's interval. 3.5, not 1.96: the rule is asked in every iteration for every
         group, and is to be wrong in about one run of a hundred.
-      dead_share: of the rollout groups of a game. With four in five dead, five times the games are played that teach.
+      dead_share: of the rollout groups of a game. With four in five dead, five times as many games are played as are
+        learned from.
       dead_window: iterations whose rollout groups count together.
       dead_least: rollout groups of fewer are inconclusive: priority sampling leaves a solved game with a few.
       solved: a game won this often is left alone: its groups are dead, and its entropy falls, because nothing is left
@@ -71,7 +72,7 @@ class Thresholds:
 
 @dataclasses.dataclass(frozen=True)
 class RunWarning:
-    """One thing to look at, over all neighbouring iterations that raised it.
+    """One warning, over all neighbouring iterations that raised it.
 
     Attributes:
       kind: which rule raised it.
@@ -81,7 +82,7 @@ class RunWarning:
       iteration: iteration of the stage that raised it last.
       first_step: step of the run that raised it first.
       step: step of the run that raised it last.
-      title: what happened, in a few words without numbers.
+      title: what happened, a short text without numbers.
       sentence: the numbers of the last iteration, and what to do.
       metrics: names of the metrics it shows in.
     """
@@ -99,7 +100,7 @@ class RunWarning:
 
     @property
     def iterations(self) -> str:
-        """When it was raised, in words."""
+        """When it was raised, as text."""
         span = (
             f"iteration {self.first}" if self.first == self.iteration else f"iterations {self.first}-{self.iteration}"
         )
@@ -304,11 +305,12 @@ def _drops(
     games: int | None,
     limits: Thresholds,
 ) -> Iterator[RunWarning]:
-    """Rule: the interval of (win rate now - at the end of an earlier stage) lies below 0.
+    """Rule: the interval of (win rate now - at the end of an earlier stage) is below 0.
 
     A group's win rate is the mean over its games in the last `drop_window` iterations whose update was kept; those of
-    a dropped update measure a policy that is gone. "Now" and "the end" are such windows; of several earlier stages
-    that trained the group, the one that ended highest counts. Newcombe's interval takes all games as independent.
+    a dropped update measure a policy that no longer exists. "Now" and "the end" are such windows; of several earlier
+    stages that trained the group, the one that ended highest counts. Newcombe's interval takes all games as
+    independent.
     """
     for group in groups.get("groups", []):
         metrics = tuple(f"games/{game}/win_rate" for game in group["games"])
@@ -332,7 +334,7 @@ def _drops(
                 str(group["name"]),
                 f"group {group['name']} wins less than before",
                 f"{group['name']} ({', '.join(group['games'])}) wins {now:.0%}; at the end of {stage} it was"
-                f" {was:.0%}. The difference lies between {100 * change.low:+.0f} and {100 * change.high:+.0f} points"
+                f" {was:.0%}. The difference is between {100 * change.low:+.0f} and {100 * change.high:+.0f} points"
                 f" ({math.erf(limits.drop_z / math.sqrt(2)):.2%} interval). In a new run, lower"
                 " optimizer.learning_rate, set acceptance.rule to best, or raise"
                 " conquer_iterations.",

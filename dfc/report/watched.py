@@ -1,4 +1,4 @@
-"""Where a run is shown while it runs: the records, the terminal, the page, one call for all of them."""
+"""Shows a running run in its records, the terminal and the page, with one call for all of them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ class Watched:
             each.__exit__(kind, error, trace)
 
     def show(self, found: IterationRecord) -> None:
-        """Takes what came of an iteration."""
+        """Records the results of an iteration."""
         self._writer.write(
             step=found.step, stage=found.stage, iteration=found.iteration, metrics=found.metrics, clock=found.clock
         )

@@ -1,1 +1,1 @@
-"""Games played on the inference engine: one match, many at once, and who sits in their seats."""
+"""Games played on the inference engine: one match, many at once, and the players of their seats."""

@@ -1,4 +1,4 @@
-"""One game: who answers for each seat, what it is shown, what becomes of its replies; every token is kept.
+"""One game: who answers for each seat, what it is shown, how its replies are played; every token is kept.
 
 A seat belongs to a policy of the engine, to a scripted player, which answers at once, or to a remote player, which is
 asked in a thread of its own. So do the seats of a game's simulators, which answer for the world that the game is about.
@@ -44,7 +44,7 @@ SeatPlayer = str | Player | Remote
 """Who answers for a seat: a policy of the engine by name, a scripted player, or a remote player."""
 
 Waits = Literal["engine", "remote"]
-"""Whom a game in progress waits for: the engine is to be asked, or a remote player was asked."""
+"""What a game in progress waits for: the engine is to be asked, or a remote player was asked."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -167,7 +167,7 @@ class Match:
     """One game in progress: who answers for each seat, and the conversations with them.
 
     The conversation with a seat is a transcript where the engine answers, messages where a remote player does. Every
-    event (`start`, `on_engine_reply`, `on_remote_reply`) moves the game on until it waits for somebody or is over.
+    event (`start`, `on_engine_reply`, `on_remote_reply`) advances the game until it waits for a reply or is over.
 
     Attributes:
       context: of all games of a rollout runner.
@@ -181,12 +181,12 @@ class Match:
       replies: so far.
       malformed_by: the seat that forfeited by a reply that could not be read.
       overrun_by: the seat whose context had no room left after it had said something.
-      aside_from: what the conversation of the seat to move goes back to after it was asked aside: tokens or messages,
+      aside_from: what the conversation of the seat to move is restored to after it was asked aside: tokens or messages,
         and whether the last turn was closed; None where it is not.
       constraint: of the reply the engine is asked for.
       call: of the remote player that is waited for.
       called_at: since when, in seconds of the monotonic clock.
-      parked: whether it gave its slots away while a remote player thinks.
+      parked: whether it released its slots while a remote player thinks.
       failure: what was raised.
       measures: of the game, after its end.
     """
@@ -229,15 +229,15 @@ class Match:
     # ---- events -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Waits | None:
-        """Starts the game; returns whom it waits for, None if it is over."""
+        """Starts the game; returns what it waits for, None if it is over."""
         return self._move(self._begin)
 
     def on_engine_reply(self, reply: EngineReply) -> Waits | None:
-        """Takes the engine's reply; returns whom the game waits for, None if it is over."""
+        """Takes the engine's reply; returns what the game waits for, None if it is over."""
         return self._move(functools.partial(self._take_engine_reply, reply))
 
     def on_remote_reply(self) -> Waits | None:
-        """Takes the reply of a call that is done; returns whom the game waits for, None if it is over."""
+        """Takes the reply of a call that is done; returns what the game waits for, None if it is over."""
         return self._move(self._take_remote_reply)
 
     def _begin(self) -> None:
@@ -275,12 +275,12 @@ class Match:
         return self.transcripts[self._seat_to_move].ask(self._limit, self.constraint)
 
     def park(self) -> None:
-        """Gives its slots away; the caches wait in the host's memory."""
+        """Releases its slots; the caches are kept in the host's memory."""
         for transcript in self.transcripts.values():
             transcript.park()
 
     def close(self) -> None:
-        """Gives its slots away for ever; the tokens stay."""
+        """Releases its slots for good; the tokens stay."""
         for transcript in self.transcripts.values():
             transcript.close()
 
@@ -333,13 +333,13 @@ class Match:
     @property
     def _seat_to_move(self) -> int:
         seat = self.game.to_move
-        assert seat is not None  # noqa: S101 - only a game in progress waits for somebody
+        assert seat is not None  # noqa: S101 - only a game in progress waits for a reply
         return seat
 
     def _guard(
         self, what: str, seat: int | None, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R:
-        """Calls what a game or player brings; what it raises becomes this episode's failure."""
+        """Calls code of a game or player; its exception becomes this episode's failure."""
         who = "" if seat is None else f" for seat {seat}, reply {len(self.replies) + 1} of the game,"
         with own_code.no_exit(f"games {self.spec.game!r}: {what}{who}"):
             try:
@@ -357,7 +357,7 @@ class Match:
             return None
 
     def _advance(self) -> Waits | None:
-        """Moves the game on; returns whom it waits for, None if it is over."""
+        """Advances the game; returns what it waits for, None if it is over."""
         game, spec, config = self.game, self.spec, self.context.config
         while (seat := game.to_move) is not None:
             if seat < game.seats and self._guard("the end at rollout.max_actions", None, self._stopped):
@@ -393,7 +393,7 @@ class Match:
         return None
 
     def _note_aside(self, seat: int) -> None:
-        """Notes what the conversation with a seat goes back to if it is asked aside now."""
+        """Stores what the conversation with a seat is restored to if it is asked aside now."""
         if not self.game.aside:
             return
         if (transcript := self.transcripts.get(seat)) is not None:
@@ -488,7 +488,7 @@ class Match:
         self.call = self._guard(self._who(seat), seat, remote.ask, self.messages[seat])
         self.called_at = time.monotonic()
 
-    # ---- what comes back --------------------------------------------------------------------------------------------
+    # ---- replies --------------------------------------------------------------------------------------------
 
     def _take_remote_reply(self) -> None:
         call, seat = self.call, self._seat_to_move

@@ -1,6 +1,6 @@
 """A model as a player of games that its engine does not run: of another engine's, or of a person's in the terminal.
 
-It is the slow way: while it replies, one conversation at a time, the games of the other engine stand still.
+It is slow: while it replies, one conversation at a time, the games of the other engine stand still.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class ModelPlayer:
     """
 
     def __init__(self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: Engine, policy: str = "policy") -> None:
-        """Sits down.
+        """Makes the player.
 
         Args:
           config: limits, prompt and constraint, as in a rollout runner.
@@ -61,7 +61,7 @@ class ModelPlayer:
           OutOfContextError: the conversation leaves no room for it.
         """
         seat = game.to_move
-        assert seat is not None  # noqa: S101 - only whoever is to move is asked
+        assert seat is not None  # noqa: S101 - only the seat to move is asked
         transcripts, config, tokenizer = self._transcripts(game), self._config, self._tokenizer
         player = seat < game.seats
         if game.role(seat) in game.stateless_roles and seat in transcripts:
@@ -103,7 +103,7 @@ class ModelPlayer:
         self._games = []
 
     def _transcripts(self, game: Game) -> dict[int, SeatTranscript]:
-        """Returns the conversations of a game, after giving back those of games that are over or gone."""
+        """Returns the conversations of a game, after giving back those of games that are over or abandoned."""
         held = self._games
         self._games = []
         for reference, deal, transcripts in held:
@@ -164,7 +164,8 @@ def load_player(
       path: a folder with weights or a run, or the name of a bundled model.
       stop: texts that end a reply, each of one token.
       max_reply_length: tokens of a reply.
-      enable_thinking: told to the chat template; None: what the path's run was trained with, or the template's default.
+      enable_thinking: passed to the chat template; None: what the path's run was trained with, or the template's
+        default.
 
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.

@@ -30,8 +30,8 @@ class AnsweringPolicy:
     Args:
       config: of the run.
       queries: of the run, by the key of the configuration that named their file.
-      note_device: told what the engine runs on.
-      check_stop: called between two calls of the engine.
+      note_device: called with the hardware of the engine.
+      check_stop: called between engine calls; its exception aborts the call.
 
     Raises:
       ConfigError: a query leaves no room for an answer.
@@ -71,10 +71,10 @@ class AnsweringPolicy:
             raise ConfigError(found)
 
     def load(self, spec: PlayerSpec) -> None:
-        """Lets a policy answer.
+        """Loads a policy to answer with.
 
         Raises:
-          ConfigError: it is no model of the run's shape and tokenizer.
+          ConfigError: it differs from the run's model in shape or tokenizer.
         """
         config, weights = self._config, player_specs.weights_in(where(self._config, spec))
         if (what := trained_weights.difference(weights.folder, config.model.path)) is not None:

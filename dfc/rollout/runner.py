@@ -1,11 +1,11 @@
-"""Plays many games at once on one engine: who may begin, who waits for whom, who gives a slot away meanwhile.
+"""Plays many games at once on one engine: which games begin, what each waits for, which release their slots meanwhile.
 
 One engine answers for every seat that a model plays, whatever weights it plays with. Two of its calls are under way
-at a time: while the device works on one, the games of the other move on. A remote player is waited for by its own game
+at a time: while the device works on one, the games of the other advance. A remote player is waited for by its own game
 only. What happens within a game is in `dfc.rollout.match`.
 
 A game that fails ends its own episode, and all others continue. Errors of the engine and interrupts end the play, as
-does whoever asks for a stop between two calls of the engine.
+does a stop requested between two calls of the engine.
 """
 
 import collections
@@ -33,8 +33,8 @@ from dfc.rollout.match import (
 
 __all__ = ["MOST_ACTIONS", "THINK_PROMPT", "EpisodeSpec", "RolloutRunner", "SeatPlayer", "all_failed", "system_prompt"]
 
-_PAUSE = 0.01  # seconds; the least between two looks for a game to set aside
-_LONGEST_WAIT = 1.0  # seconds for remote players, between two looks whether to stop
+_PAUSE = 0.01  # seconds; the least between two searches for a game to set aside
+_LONGEST_WAIT = 1.0  # seconds for remote players, between two checks whether to stop
 _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other move on
 
 
@@ -97,7 +97,7 @@ class RolloutRunner:
             there is one; its cache waits in the host's memory.
           most_parked: games that may wait so; by default `config.slots`.
           check_stop: called before every call of the engine, and at least once a second while remote players are waited
-            for; what it raises ends the play (`dfc.runs.stop_signals.Stop.check_stop`). All processes of a run call it
+            for; its exception aborts the play (`dfc.runs.stop_signals.Stop.check_stop`). All processes of a run call it
             equally often.
 
         Raises:
@@ -124,7 +124,7 @@ class RolloutRunner:
         for who in (opponent, *(simulators or {}).values()):
             if not (who is None or isinstance(who, str | Remote) or hasattr(who, "act")):
                 raise TypeError(
-                    f"whoever answers must be a policy's name, a scripted player with act(game, rng) or a remote "
+                    f"a player must be a policy's name, a scripted player with act(game, rng) or a remote "
                     f"player, got {type(who).__name__}; wrap a function: dfc.players.remote.FunctionPlayer(function)"
                 )
         if both_seats and opponent != policy:
@@ -175,7 +175,7 @@ class RolloutRunner:
 
 
 def _no_stop() -> None:
-    """Nobody asks for a stop."""
+    """The default: never stops."""
 
 
 class _RolloutRun:
@@ -203,11 +203,11 @@ class _RolloutRun:
         self._done: dict[int, list[Episode]] = {} if ended is None else ended
         self._waiting_for_engine: dict[int, Match] = {}  # by slot: the engine answers
         self._waiting_for_remote: list[Match] = []  # a remote player answers, the longest wait first
-        self._waiting_for_slots: collections.deque[Match] = collections.deque()  # were set aside and want a slot again
+        self._waiting_for_slots: collections.deque[Match] = collections.deque()  # were set aside and need a slot again
         self._matches: set[Match] = set()  # every game in flight
         self._num_active = 0  # holding slots, or about to
         self._slots_taken = 0  # slots these games hold or may come to hold
-        self._num_parked = 0  # games that gave their slot away
+        self._num_parked = 0  # games that released their slot
 
     def play(self) -> list[list[Episode]]:
         if self._capacity < self._most_seats:
@@ -225,7 +225,7 @@ class _RolloutRun:
         return [self._done[index] for index in range(len(self._done))]
 
     def _turn(self) -> bool:
-        """Lets games begin, keeps the device busy, moves on the games that were answered; False at the end."""
+        """Starts games, keeps the device busy, advances the games that were answered; False at the end."""
         self._check_stop()
         self._admit()
         while self._engine.in_flight < _IN_FLIGHT and self._engine.launch():
@@ -249,7 +249,7 @@ class _RolloutRun:
         return True
 
     def _dispatch(self, match: Match, waits: Waits | None) -> None:
-        """Notes whom a game waits for now, or that it is over."""
+        """Records what a game waits for now, or that it is over."""
         if waits == "remote":
             self._waiting_for_remote.append(match)
         elif waits == "engine" and match.parked:
@@ -274,7 +274,7 @@ class _RolloutRun:
         concurrent.futures.wait(calls, limit, return_when=concurrent.futures.FIRST_COMPLETED)
 
     def _take_calls(self) -> None:
-        """Moves on the games whose remote player has answered or failed."""
+        """Advances the games whose remote player has answered or failed."""
         waiting: list[Match] = []
         answered: list[Match] = []
         for match in self._waiting_for_remote:
@@ -286,7 +286,7 @@ class _RolloutRun:
     # ---- room -------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Lets games in: first those that were set aside, then new ones."""
+        """Starts or resumes games: first those that were set aside, then new ones."""
         while self._waiting_for_slots or not self._exhausted:
             returning = self._waiting_for_slots[0] if self._waiting_for_slots else None
             seats = self._most_seats if returning is None else len(returning.transcripts)
@@ -335,7 +335,7 @@ class _RolloutRun:
 
         Args:
           seats: conversations that there must be room for afterwards.
-          most: games that may be aside afterwards.
+          most: games that may be set aside afterwards.
         """
         if self._num_parked >= most:
             return None

@@ -39,7 +39,7 @@ def samples(
       max_reply_length: tokens of a reply; it also ends where the conversation fills the engine's `max_length`.
       policy: who replies.
       sampling: how; None: as the engine does by default.
-      check_stop: called before every call of the engine; what it raises ends all of it
+      check_stop: called between engine calls; its exception aborts the call
         (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:

@@ -1,4 +1,4 @@
-"""One game without an engine, one reply after another; what came of it is an episode without tokens."""
+"""One game without an engine, one reply after another; the result is an episode without tokens."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Weights that play: of a folder, or those that a run left in its newest checkpoint; what tells them from others."""
+"""Weights that play: of a folder, or those that a run left in its newest checkpoint; what identifies them."""
 
 import hashlib
 from collections.abc import Iterable
@@ -74,7 +74,7 @@ def kind_of(folder: str) -> tuple[DecoderConfig, str]:
     """Returns the shape of a model and a digest of its tokenizer, without reading weights.
 
     Raises:
-      WeightsError: the folder is no model that is computed here.
+      WeightsError: the folder holds no supported model.
     """
     source = huggingface.resolve(folder)
     digest = hashlib.sha256()
@@ -91,7 +91,7 @@ def difference(folder: str, other: str) -> str | None:
 
 
 def fingerprint(weights: WeightsSource, step: int | None = None) -> str:
-    """Returns a digest that other weights in the same place do not have: of both ends of their files, or of a manifest.
+    """Returns a digest that identifies the weights in a place: of both ends of their files, or of a manifest.
 
     Args:
       weights: where they are.
@@ -120,5 +120,5 @@ def fingerprint(weights: WeightsSource, step: int | None = None) -> str:
 
 
 def identities(players: Iterable[PlayerSpec]) -> dict[str, str]:
-    """Returns by name what tells each player from another one of its name: the words, of models a `fingerprint`."""
+    """Returns by name what identifies each player: its specification, of models a `fingerprint`."""
     return {spec.name: fingerprint(weights_in(spec.who)) if spec.kind == "model" else spec.who for spec in players}

@@ -97,7 +97,7 @@ class SeatTranscript:
         self._sent = len(self.token_ids)
 
     def roll_back(self, length: int, *, closed: bool) -> None:
-        """Forgets everything after the first `length` tokens, here and in the engine: what was asked and said aside.
+        """Drops everything after the first `length` tokens, here and in the engine: a question put aside and its reply.
 
         Args:
           length: `len(self.token_ids)` as it was before.
@@ -113,12 +113,12 @@ class SeatTranscript:
             self.engine.roll_back(self.slot, length)
 
     def park(self) -> None:
-        """Gives the slot back and keeps its cache in the host's memory, until the next `ask`."""
+        """Releases the slot and keeps its cache in the host's memory, until the next `ask`."""
         if self.slot is not None:
             self._parked, self.slot = self.engine.park(self.slot), None
 
     def close(self) -> None:
-        """Gives the slot back; the tokens stay."""
+        """Releases the slot; the tokens stay."""
         if self.slot is not None:
             self.engine.close(self.slot)
         self.slot = self._parked = None

@@ -46,7 +46,7 @@ from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec, RolloutRunner, SeatPla
 
 @dataclasses.dataclass(frozen=True)
 class PolicyWeights:
-    """What plays: weights as the engine wants them, and the adapters on them, if there are any."""
+    """The weights to play with, in the engine's form, and the adapters on them, if any."""
 
     params: Params
     adapters: Adapters | None = None
@@ -103,7 +103,7 @@ def make_decoding_mesh(
       mesh: of training.
       conversations: of one engine; every worker has one.
       nf4: whether the weights are held in four bits.
-      policies: whose weights lie split for playing at once, all engines' counted.
+      policies: whose weights are split for playing at once, all engines' counted.
     """
     chosen = decoding_mesh.choose(
         rollout.sharding,
@@ -119,7 +119,7 @@ def make_decoding_mesh(
         policies=policies,
     )
     if chosen.sharding != "training" and multihost.is_primary():
-        print(f"playing: {chosen.describe()}", flush=True)  # noqa: T201 - what decides speed and memory
+        print(f"playing: {chosen.describe()}", flush=True)  # noqa: T201 - progress
     return decoding_mesh.make(mesh, chosen.sizes)
 
 
@@ -144,7 +144,7 @@ def _print_departures(source: str, departure: str | None, opens_thought: bool) -
     if not multihost.is_primary():
         return
     if departure is not None:
-        print(f"{source}: {departure}", flush=True)  # noqa: T201 - what a person wants to know before the first step
+        print(f"{source}: {departure}", flush=True)  # noqa: T201 - progress
     if opens_thought:
         print(  # noqa: T201 - the same
             f"{source}: The chat template opens a thought (<think>) before every reply; replies of scripted players, "
@@ -178,7 +178,7 @@ class RolloutWorkers:
     Attributes:
       source: the model's folder. model: its shape. initial_params: its weights, sharded over the mesh, in four bits if
         the configuration says so. mesh: the devices, as training splits them, or playing where nothing is trained.
-      info: what is known of each configured game. device: the hardware, in words.
+      info: what is known of each configured game. device: the hardware, as text.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ class RolloutWorkers:
 
         Args:
           config: of the run; its games are played as they are written there, and its endpoints asked.
-          check_stop: ends a play between two calls of the engine by what it raises
+          check_stop: called between engine calls; its exception aborts the play
             (`dfc.runs.stop_signals.Stop.check_stop`).
-          sampling: how players' tokens are sampled where `play` is not told otherwise.
+          sampling: how players' tokens are sampled where `play` is not given others.
           nf4: whether the weights are held in four bits.
         """
         self._config, self._check_stop, self._sampling, self._nf4 = config, check_stop, sampling, nf4
@@ -215,7 +215,7 @@ class RolloutWorkers:
                 nf4=nf4,
                 policies=max(1, copied),
             )
-        if not isinstance(config, RlRunConfig):  # weights lie as they play from the beginning
+        if not isinstance(config, RlRunConfig):  # weights are placed for playing from the beginning
             self.mesh = self._playing_mesh
         self.model, self.initial_params = huggingface.load(
             self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
@@ -234,7 +234,7 @@ class RolloutWorkers:
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
 
     def close(self) -> None:
-        """Gives up the engines and their caches; nothing can be played afterwards."""
+        """Frees the engines and their caches; nothing can be played afterwards."""
         self._engines = []
         for player in [*self._players.values(), *self.endpoints]:
             if isinstance(player, Remote):
@@ -310,7 +310,7 @@ class RolloutWorkers:
                 for batch in batches:
                     mine = batch[worker + self._first :: self._shares]
                     games.update(zip(mine, runner.play_all([specs[i] for i in mine]), strict=True))
-            finally:  # the engine lets go of the policies: what the trainer makes next would lie beside them
+            finally:  # the engine releases the policies' weights so that the next update does not hold two copies
                 engine.set_params(self.initial_params, engine.version())
                 if seated == _OTHER:
                     engine.set_params(self.initial_params, 0, policy=_OTHER)
@@ -331,10 +331,10 @@ class RolloutWorkers:
         return [episode for _, episode in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
     def seat(self, opponent: str) -> dict[str, str]:
-        """Makes an opponent ready before the first game, so that a key that is missing shows at once.
+        """Prepares an opponent before the first game, to fail early if a key is missing.
 
         Returns:
-          What tells it from another one in the same place, if it has weights of its own (`trained_weights.identities`).
+          What identifies its weights, if it has its own (`trained_weights.identities`).
         """
         if not isinstance(self._opponent(opponent), PolicyWeights):
             return {}
@@ -365,7 +365,7 @@ class RolloutWorkers:
         what = trained_weights.difference(weights.folder, self._config.model.path)
         if what is not None:
             why = f"has another {what} than model.path={self._config.model.path!r}, and they play in one engine"
-            hint = "name a model of the same kind, or let the two meet in the recipe evaluate"
+            hint = "name a model of the same kind, or compare the two with the recipe evaluate"
             raise ConfigError([f"{spec.name}: {spec.who!r} ({weights.folder}) {why}; {hint}"])
         if (problem := player_specs.thinking_problem(weights, self._config.model)) is not None:
             raise ConfigError([f"{spec.name}: {spec.who!r} {problem}"])
@@ -381,7 +381,7 @@ class RolloutWorkers:
         return factory.player(spec, player_specs.endpoint_config(self._config, spec.name))
 
     def _make_simulators(self) -> dict[str, SeatPlayer]:
-        """Returns who plays the simulators, by role; nobody where the games' scripts do."""
+        """Returns who plays the simulators, by role; empty where the games' scripts do."""
         who, roles = self._config.simulators, {role for info in self.info.values() for role in info.simulators}
         if who == player_specs.SCRIPT or not roles:
             return {}

@@ -1,4 +1,4 @@
-"""Rows that a recipe builds without a model: once, on the first host, and shown again ever after."""
+"""Rows that a recipe builds without a model: once, on the first host; later starts only show them."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from dfc.runs.run_folder import RunFolder
 
 
 def build_once(folder: RunFolder, build: Callable[[], None]) -> None:
-    """Builds the rows of a run unless it is finished, and prints its tables, if it has any, and where the rows lie.
+    """Builds the rows of a run unless it is finished, and prints its tables, if it has any, and where the rows are.
 
     Args:
       folder: of the run.

@@ -1,11 +1,11 @@
 """The fields of a row of conversations and of its messages: each is read, kept as description, or refused by name.
 
-A field that is dropped without a word trains something else than its file says: a reply of weight 0 is imitated, a call
+Dropping a field silently would train something other than what its file says: a reply of weight 0 is imitated, a call
 of a tool becomes an empty reply. So nothing is dropped:
 
   read         `role`, `content` (a text, or a list of parts of type ``text``, which are joined), and at replies
                `weight` and `train`: 0 or false leaves the reply in the context and out of the loss
-  described    ids, origins, scores and the like (`describes`), and whatever stands in `meta`: nobody trains on them
+  described    ids, origins, scores and the like (`describes`), and whatever stands in `meta`: never trained on
   absent       null, an empty text, list or object where nothing is read: what Parquet fills in, and what clients of
                the OpenAI interface write
   refused      all others, by name; `HINTS` says for the known ones what to do
@@ -88,7 +88,7 @@ HINTS: Mapping[str, str] = {
     "refusal": "write the refusal as the content, or drop the row",
 }
 """What to do about fields that are known to change what is trained on."""
-_UNKNOWN = "put what only describes under `meta`, and drop the rest"
+_UNKNOWN = "put descriptive fields under `meta`, and drop the rest"
 # Of a row, the values of refused fields that say what is done anyway.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "weight": (1,),
@@ -152,7 +152,7 @@ def _same(value: object, neutral: object) -> bool:
 
 
 def _refuse(place: str, names: Sequence[str]) -> NoReturn:
-    """Raises about fields of which the first that has a hint of its own is told first."""
+    """Raises about fields, beginning with the first one that has a hint of its own."""
     ordered = sorted(names, key=lambda name: name not in HINTS)
     hint = HINTS.get(ordered[0])
     if hint is not None:
@@ -200,7 +200,7 @@ def _scalar(value: object) -> bool:
 
 
 def messages_of(value: object, name: str) -> Said:
-    """Returns a list of messages as it lies in a row.
+    """Returns a row's list of messages.
 
     Args:
       value: the list.

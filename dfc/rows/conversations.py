@@ -266,7 +266,7 @@ def _checked(messages: tuple[Message, ...], name: str, cut_unanswered: bool) -> 
             )
     if messages[-1].role != "assistant":
         raise BadRow(
-            f"{name} ends with a {messages[-1].role} message, which nobody answers; drop it from the row, or pass "
+            f"{name} ends with a {messages[-1].role} message without a reply; drop it from the row, or pass "
             "cut_unanswered=True"
         )
     return messages

@@ -63,7 +63,7 @@ def dialogue_pairs(
 
 
 class _TurnPair(NamedTuple):
-    """Two replies to one history, as what they are drawn by; `ConversationPair` is made of those that stay."""
+    """Two replies to one history with their random draw; those that are kept become a `ConversationPair`."""
 
     number: int
     won: Dialogue

@@ -1,13 +1,13 @@
-"""Mends published dialogues as Playpen's authors did before they trained on them.
+"""Repairs published dialogues as Playpen's authors did before they trained on them.
 
 Source: "Playpen" (arXiv 2504.08590), appendix D.1, "Data Transformation", and D.3: lost and aborted dialogues went "the
 same procedure". Each repair and where the source is silent about it:
 
-  imagegame_replies: whoever gives instructions in the image game may end them with "what is your next instruction",
+  imagegame_replies: the instruction giver of the image game may end them with "what is your next instruction",
     which is what the game asks and breaks it off since version 1.6. Such replies are cut before these words. The last
     reply of an aborted dialogue stays as it is: it is what aborted it.
-  wordle_format: dialogues of the three Wordles in which INVALID_FORMAT stands are left out; the games of old put it
-    where an explanation should have stood. Looked for in every message, of this seat's dialogue only.
+  wordle_format: dialogues of the three Wordles in which INVALID_FORMAT stands are left out; older versions of the games
+    put it where an explanation should have stood. Looked for in every message, of this seat's dialogue only.
   wordle_asked_again: in the three Wordles a reply that was asked again is taken out with the question that asks again,
     so that the reply after it stands in its place. Whatever was wrong with the first one: its form, its length, a word
     that the game does not know.
@@ -15,7 +15,7 @@ same procedure". Each repair and where the source is silent about it:
     those are left out whose prompt has examples, which it had in 0.9 and 1.0 and has not in 1.6.
 
 What the source does beside these stands elsewhere: privateshared's questions are merged in `dfc.rows.dialogue_rows`.
-Dialogues of games here have other texts and are never mended.
+Dialogues of games here have other texts and are never repaired.
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ _EXAMPLE = "here is an example"
 
 
 class Repaired(NamedTuple):
-    """What became of a dialogue.
+    """The result of repairing a dialogue.
 
     Attributes:
-      dialogue: mended; None where it is left out.
-      counts: of what was mended, by the fields of `dfc.rows.dialogue_rows.DialogueStatistics`.
+      dialogue: repaired; None where it is left out.
+      counts: of repairs, by the fields of `dfc.rows.dialogue_rows.DialogueStatistics`.
     """
 
     dialogue: Dialogue | None
@@ -77,7 +77,7 @@ def is_published(dialogue: Dialogue) -> bool:
 
 
 def _left_out(dialogue: Dialogue, repairs: Collection[Repair]) -> str | None:
-    """Returns as what a dialogue that is left out counts; None where it is not."""
+    """Returns the statistic that counts a dialogue that is left out; None if it is kept."""
     rules = dialogue.messages[: dialogue.start]
     examples = dialogue.game == "clem_referencegame" and "referencegame_examples" in repairs
     if examples and any(_EXAMPLE in message.content.casefold() for message in rules):

@@ -11,13 +11,13 @@ is done, and where the source is silent:
     fewest, without repeating any; those of the best player stay first, of one player a random choice. The source's
     Table 3 has 214 to 434 of a game "after balancing", so its rule was another one that is not stated:
     `most_per_game` without `balance` is a limit in its place.
-  Held out: a share of the instances of each game, the same ones for every kind of row, whoever played them and in
-    whichever seat; so what is trained on in one stage is not held out in the next. The source does not say how it cut.
+  Held out: a share of the instances of each game, the same ones for every kind of row, player and
+    seat; so what is trained on in one stage is not held out in the next. The source does not say how it cut.
   Prefixes (D3): a dialogue of n replies gives n rows, each ending with a reply, in order one after another; the
     dialogues are shuffled before. Which replies of a prefix count, the source does not say: `replies`.
   Asides (D.1): the questions of one round and their replies are merged into one row, whose context is the dialogue up
     to there. In later rows nothing of them stands.
-  DPO dialogue (D.3): for every won dialogue, whoever played it, `negatives` = 1 lost one of the best players with the
+  DPO dialogue (D.3): for every won dialogue, of any player, `negatives` = 1 lost one of the best players with the
     same instance, seat, world and beginning (all that stands before the first reply; two dialogues of a seat that
     replies second begin alike only if the other seat said the same); in the games of `aborted_negatives` as many
     aborted ones beside them (`aborted_count`), and only such as this seat's reply aborted, which the source does not
@@ -64,7 +64,7 @@ class Split(NamedTuple, Generic[_Row]):
 
 @dataclasses.dataclass(frozen=True)
 class DialogueStatistics:
-    """What came of the dialogues of one game; Tables 3 and 4 of the paper with what explains them.
+    """Statistics of the dialogues of one game; Tables 3 and 4 of the paper with what explains them.
 
     Attributes:
       game: id.
@@ -140,7 +140,7 @@ def choose(
       settings: which and how.
       seed: of every random choice.
       unfinished: games that are no dialogues, by id, for the statistics.
-      repaired: what was mended before, by id and field of the statistics.
+      repaired: the repairs made before, by id and field of the statistics.
     """
     pool = {dialogue.key: dialogue for dialogue in dialogues if is_wanted(dialogue.game, settings)}
     every = [pool[key] for key in sorted(pool)]

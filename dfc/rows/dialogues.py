@@ -1,11 +1,11 @@
 """Dialogues of any number of collections, and published ones, as one kind of record: what one seat saw and said.
 
-Source: "Playpen" (arXiv 2504.08590), section 3.2 (perspectives) and 4.3 (its interactions). A trajectory of ours gives
+Source: "Playpen" (arXiv 2504.08590), section 3.2 (perspectives) and 4.3 (its interactions). A trajectory of dfc gives
 a dialogue for every seat of a player (`dfc.rows.perspectives`); a row of the published interactions is one seat
 already.
 
 Departures from the source: a published row says how a game ended and not how well, so that a success has quality 100
-and a failure 0; a player is whoever has its name; a game that was stopped from outside (a full context, a limit of
+and a failure 0; players of one name are one player; a game that was stopped from outside (a full context, a limit of
 actions, something that raised) is counted and is no dialogue.
 """
 
@@ -64,7 +64,7 @@ class Dialogue:
 
     Attributes:
       messages: a system message, if any; then what it was shown and what it replied, in turns; the last is a reply.
-      game: registered id, or the name of a published game that is none of ours.
+      game: registered id, or the name of a published game that is not among dfc's.
       instance: what was dealt, as JSON: split and task; options and deal; or the experiment and number of a published
         game.
       seat: the role that the seat plays, or its number where it has none.
@@ -72,7 +72,7 @@ class Dialogue:
       outcome: how it ended for the seat; ``aborted``: by a reply that could not be read or broke the rules.
       quality: from 0 to 100; None for what was aborted.
       world: what of the game's world depends on more than the instance (`dfc.records.trajectories.world`).
-      to_blame: whether, if it was aborted, a reply of this seat did it; True where nobody knows.
+      to_blame: whether, if it was aborted, a reply of this seat did it; True where it is not known.
       asides: in order.
     """
 
@@ -105,7 +105,7 @@ class Dialogue:
 
 
 class Dialogues(NamedTuple):
-    """What a place holds.
+    """The contents of a source.
 
     Attributes:
       dialogues: in its order.
@@ -230,7 +230,7 @@ def instance_of(row: Trajectory) -> str:
 
 
 def player_of(row: Trajectory, seat: int) -> str:
-    """Returns who replied on a seat: the collection's model, or whoever was its opponent."""
+    """Returns who replied on a seat: the collection's model, or its opponent."""
     own = seat == row.seat or row.opponent in _ITSELF
     return row.provenance.model if own else _name(row.opponent)
 
@@ -256,7 +256,7 @@ def _quality(row: Trajectory, outcome: Outcome, *, measured: bool) -> float | No
     quality = row.measures.get("quality") if measured else None
     found = _QUALITY_OF[outcome] if quality is None else float(quality)
     if not 0 <= found <= 100:
-        raise ValueError(f"quality is {found}, but it lies between 0 and 100")
+        raise ValueError(f"quality is {found}, but must be between 0 and 100")
     return found
 
 
@@ -332,7 +332,7 @@ def _published_quality(value: object, outcome: Result) -> float | None:
     if value is None or outcome == "aborted":
         return {"success": 100.0, "failure": 0.0}.get(outcome)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-        raise ValueError(f"quality of meta must be a number from 0 to 100, got {str(value)[:80]!r}; mend the row")
+        raise ValueError(f"quality of meta must be a number from 0 to 100, got {str(value)[:80]!r}; correct the row")
     return float(value)
 
 
@@ -341,7 +341,7 @@ def _without_asides(messages: tuple[Message, ...], listed: str) -> tuple[tuple[M
     places = listed.split(",") if listed else []
     known = {str(place) for place, message in enumerate(messages) if message.role == "user"}
     if not known.issuperset(places):
-        raise ValueError(f"asides of meta must be places of user messages, got {listed[:80]!r}; mend the row")
+        raise ValueError(f"asides of meta must be places of user messages, got {listed[:80]!r}; correct the row")
     kept: list[Message] = []
     asides = []
     for place, message in enumerate(messages):

@@ -86,7 +86,7 @@ def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_byt
         asked = _instruction(path, number, row)
         output = row.get("output")
         if not isinstance(output, str) or half_a_pair(output):
-            what = f"output must be a text that UTF-8 can spell, got {shown(output)}"
+            what = f"output must be a text that UTF-8 can encode, got {shown(output)}"
             raise DatasetError(f"{row_place(path, number)}: {what}")
         if known[asked.text].setdefault(asked.dataset, output) != output:
             what = f"answers {asked.text[:80]!r} otherwise than an earlier row; leave one of them out"
@@ -137,13 +137,13 @@ def _instruction(path: Path, number: int, row: object) -> Instruction:
     if len(text) > LONGEST_ANSWER:
         raise bad(f"instruction has {len(text)} characters, and at most {LONGEST_ANSWER} are judged; leave the row out")
     if half_a_pair(text):
-        raise bad(f"instruction {shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it")
+        raise bad(f"instruction {shown(text)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
     if row.get("input"):
         raise bad("has an input beside its instruction; write both into instruction, as one text")
     for name in _OF_THE_QUESTION:
         if not absent(row.get(name)):
             raise bad(
-                f"has {name} beside its instruction, which nobody is asked; write it into instruction, or drop it"
+                f"has {name} beside its instruction, which would not be asked; write it into instruction, or drop it"
             )
     dataset = row.get("dataset")
     if dataset is not None and not isinstance(dataset, str):

@@ -16,7 +16,7 @@ class Exchange(NamedTuple):
 
     Attributes:
       context: what it had been shown and had said, the new observation last; of what was asked aside before, nothing.
-      turn: the reply with what the game made of it.
+      turn: the reply with the game's verdict.
       number: of the reply among those of all seats, from 0.
     """
 

@@ -30,11 +30,11 @@ def build(
 ) -> tuple[GroupStatistics, ...]:
     """Writes ``sft.parquet``, ``pairs.parquet`` and ``statistics.json`` into a folder; returns the statistics.
 
-    The same trajectories, settings and seed give the same rows in the same order, whoever wrote the parts.
+    The same trajectories, settings and seed give the same rows in the same order, whichever host wrote the parts.
 
     Args:
       trajectories: folder of trajectories.
-      folder: created if it is not there; files of these names are replaced.
+      folder: created if missing; files of these names are replaced.
       config: see `SelectionConfig`.
       groups: games to choose from; None for all.
 

@@ -1,6 +1,6 @@
 r"""Questions with checkable answers, in the layouts that others publish: GSM8K, MATH, HumanEval, MBPP.
 
-The layout is told from a row's columns:
+The layout is recognised by a row's columns:
 
     GSM8K      question, answer            the result follows ``####``                    (arXiv 2110.14168)
     MATH       problem, solution           the result stands in the last ``\boxed``        (arXiv 2103.03874)
@@ -89,7 +89,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _Bad(f"{name} must be a text that is not empty, got {shown(value)}")
     if half_a_pair(value):
-        raise _Bad(f"{name} {shown(value)} holds half a surrogate pair, which no UTF-8 spells; correct it")
+        raise _Bad(f"{name} {shown(value)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Rows of files of others, as they lie there: JSON lines, one JSON array, or Parquet, within bounds of memory.
+"""Rows of third-party files, unchanged: JSON lines, one JSON array, or Parquet, within bounds of memory.
 
 What a file holds is not known here. Nothing of it is dropped: a name that stands twice in one object is refused, where
 JSON's reader takes the last one, and so are two columns of one name.
@@ -28,7 +28,7 @@ def row_place(path: Path, number: int) -> str:
 
 
 def file_rows(path: Path, largest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, Any]]:
-    """Yields the rows of a file with their numbers, as they lie there: whatever JSON or Parquet holds.
+    """Yields the rows of a file with their numbers, unchanged: whatever JSON or Parquet holds.
 
     Args:
       path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.

@@ -38,7 +38,7 @@ class Sequences:
     Attributes:
       token_ids: int32, the tokens of many rows one after another, in several arrays.
       mask: bool, which of them are action tokens.
-      part: in which of the arrays each row lies, int32 [rows].
+      part: in which of the arrays each row is, int32 [rows].
       start: where it begins there, int64 [rows].
       lengths: tokens of each row, int32 [rows].
       actions: action tokens of each row, int32 [rows].
@@ -170,7 +170,7 @@ def read(
         _refuse_other_prompts(rows, names)
     too_long = np.flatnonzero(rows.lengths > row_length)
     if len(too_long):
-        what = "both sides of it, which must lie in one row, have" if pairs else "it has"
+        what = "both sides of it, which must fit into one row, have" if pairs else "it has"
         limit = "pair_tokens of build_data" if pairs else "sft_tokens of build_data"
         raise DatasetError(
             f"{path}, row {too_long[0]}: {what} {rows.lengths[too_long[0]]} tokens but batch.row_length={row_length}; "

@@ -1,8 +1,8 @@
-"""What a run is busy with, in words for whoever waits: the program that is compiled, the work that threads are inside.
+"""Status messages about what the run is doing: the program being compiled, the work of its threads.
 
-While `reported` is open, a thread says so on standard output wherever nothing was said for a while, so that nobody
-looks at a silent terminal. How many programs a run compiles is not known before: which shapes come up depends on the
-games. They are counted as they come.
+While `reported` is open, a thread says so on standard output wherever nothing was said for a while, so that the
+terminal is never silent for long. The number of programs that a run compiles is not known in advance, since shapes
+depend on the games. They are counted as they occur.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 _PREFIX, _COMPILE = "/jax/core/compile/", "backend_compile_duration"
-_SMALL = 0.5  # seconds; programs that compile faster are not worth a word, and are not counted
+_SMALL = 0.5  # seconds; programs that compile faster are neither reported nor counted
 _FIRST, _NEXT, _LONGEST = 5.0, 10.0, 60.0  # seconds of silence: until the first line, the next ones, and at most
 # What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
 _WORK = (
@@ -69,7 +69,7 @@ class Compilations:
         self._count = 0
 
     def begin(self, event: str, value: float, **about: str | int) -> None:
-        """Takes JAX's word that a part of a compilation begins; `fun_name` in `about` is the program's name."""
+        """Handles JAX's event for the beginning of a compilation step; `fun_name` in `about` is the program's name."""
         del value  # when, by another clock
         if event.startswith(_PREFIX):
             with self._lock:
@@ -79,7 +79,7 @@ class Compilations:
                 self._open.setdefault(threading.get_ident(), []).append((event, str(about.get("fun_name", "")), now))
 
     def end(self, event: str, duration_secs: float, **_: str | int) -> None:
-        """Takes JAX's word that a part of a compilation has ended."""
+        """Handles JAX's event for the end of a compilation step."""
         own = threading.get_ident()
         with self._lock:
             if not event.startswith(_PREFIX) or own not in self._open:
@@ -93,12 +93,12 @@ class Compilations:
 
     @property
     def seconds(self) -> float:
-        """How long anything was compiled so far, by the clock on the wall."""
+        """Wall-clock seconds spent compiling so far."""
         with self._lock:
             return self._seconds + (self._clock() - self._since if self._open else 0.0)
 
     def words(self) -> str:
-        """Returns which program is compiled, and the how manieth; empty if none is that takes time."""
+        """Returns the program being compiled and its number; empty if none takes noticeable time."""
         with self._lock:
             now = self._clock()
             found = [
@@ -114,7 +114,7 @@ class Compilations:
 @functools.cache
 def compilations() -> Compilations:
     """Returns what is compiled in this process from the first call on."""
-    import jax  # noqa: PLC0415 - takes a second, and commands that compile nothing read the words of this module
+    import jax  # noqa: PLC0415 - takes a second, and commands that compile nothing import this module
 
     found = Compilations()
     jax.monitoring.register_scalar_listener(found.begin)
@@ -126,7 +126,7 @@ def compilations() -> Compilations:
 
 
 class Reports:
-    """Decides when a line is due that says what a run is busy with.
+    """Decides when a status message is due.
 
     Args:
       compiled: what is compiled.
@@ -139,15 +139,15 @@ class Reports:
         self._wait = _FIRST
 
     def spoken(self) -> None:
-        """Takes note that something else was said."""
+        """Records that something else was printed."""
         self._last, self._wait = self._clock(), _NEXT
 
     def text(self) -> str:
-        """Returns what the run is busy with."""
-        return self._compiled.words() or f"busy with {under_way()}"
+        """Returns the status message."""
+        return self._compiled.words() or f"in progress: {under_way()}"
 
     def due(self) -> str:
-        """Returns the line that is due, or nothing; longer and longer silences are left while nothing changes."""
+        """Returns the line that is due, or nothing; the intervals grow while nothing changes."""
         now = self._clock()
         compiling = self._compiled.words()
         if now - self._last < (min(self._wait, _NEXT) if compiling else self._wait):
@@ -164,10 +164,10 @@ _panels: list[object] = []  # terminals' panels that show the same themselves
 
 @contextlib.contextmanager
 def reported(every: float = 1.0) -> Iterator[None]:
-    """Says on standard output what this process is busy with while it is open.
+    """Prints status messages on standard output while it is open.
 
     Args:
-      every: seconds between two looks.
+      every: seconds between two checks.
     """
     reports, ended = Reports(compilations()), threading.Event()
 
@@ -188,14 +188,14 @@ def reported(every: float = 1.0) -> Iterator[None]:
 
 
 def spoken() -> None:
-    """Takes note that a line of progress was written."""
+    """Records that a line of progress was printed."""
     for reports in _current:
         reports.spoken()
 
 
 @contextlib.contextmanager
 def shown_in_panel() -> Iterator[Callable[[], str]]:
-    """Leaves the word to a panel that is redrawn all the time; gives what it is to show."""
+    """Leaves status messages to a live panel; yields what it is to show."""
     own: Any = object()
     _panels.append(own)
     try:

@@ -2,7 +2,7 @@
 
 A checkpoint is a folder ``step_<number>``: ``arrays/`` (Orbax), ``state.json`` (the tree of the arrays and the
 caller's progress) and ``manifest.json`` (size and BLAKE2b of every file). It is built under another name and renamed
-when it is complete, so a folder of that name was complete once; what happened to it later, the checksums tell.
+when it is complete, so a folder of that name was complete once; later damage shows in the checksums.
 
 Small arrays go into one buffer: Orbax needs 17 ms for one array of 5 MB and 65 ms for 64 arrays of the same size
 together (one x86 core, local disk), because each array costs it a file and several thread switches.
@@ -61,7 +61,7 @@ class Checkpointer:
     decides which checkpoint is restored and writes all but the arrays; its `progress` is the one that is kept.
 
     Args:
-      directory: where the checkpoints lie; created by the first save.
+      directory: where the checkpoints are; created by the first save.
       keep: how many to keep; older ones are deleted after a save. The one before the newest always stays: a run that
         has resumed from a checkpoint and saved the next has shown that its weights can be used. None: all that
         `keep_only` leaves.
@@ -82,7 +82,7 @@ class Checkpointer:
     def save(self, step: int, arrays: Tree, progress: Mapping[str, Any]) -> None:
         """Writes a checkpoint; it is complete when this returns, and absent if the process dies before.
 
-        Checkpoints of later steps are deleted: they belong to a course that was left by restoring an older one.
+        Checkpoints of later steps are deleted: they belong to a run that was abandoned by restoring an older one.
 
         Args:
           step: the step, 0 or more; an existing checkpoint of it is replaced.
@@ -330,7 +330,7 @@ def _require_json(value: object, path: str) -> None:
 
 
 def _pack(leaves: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Returns what is needed to find each leaf again, and the arrays to store by name."""
+    """Returns what is needed to locate each leaf, and the arrays to store by name."""
     small = [index for index, leaf in enumerate(leaves) if leaf.nbytes <= _PACKED_UP_TO]
     on_host = dict(zip(small, _on_host([leaves[index] for index in small]), strict=True))
     specifications: list[dict[str, Any]] = []

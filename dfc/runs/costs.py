@@ -48,7 +48,7 @@ class Costs:
         return {name: self._before.get(name, 0.0) + self._now.get(name, 0.0) for name in self._before | self._now}
 
     def note(self, endpoints: Sequence[Endpoint]) -> None:
-        """Takes what endpoints report, and writes the totals to the disk.
+        """Records what endpoints report, and writes the totals to the disk.
 
         Args:
           endpoints: those of this process, always the same ones.

@@ -12,14 +12,14 @@ from dfc.runs.run_folder import RunFolder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IterationRecord:
-    """What came of an iteration, as it is recorded and shown.
+    """The results of an iteration, as recorded and shown.
 
     Attributes:
       stage, iteration, step, metrics, clock: as `MetricsWriter.write` takes them; the clock has ``episodes_per_second``
         and ``tokens_per_second``.
       iterations: of the stage.
       win_rates: the latest by game, 0 to 1.
-      cost: what the run has cost so far, in words.
+      cost: what the run has cost so far, as text.
     """
 
     stage: str

@@ -16,8 +16,8 @@ def refuse_others(folder: RunFolder, found: Mapping[str, str]) -> None:
 
     Args:
       folder: of the run.
-      found: what tells each player from another one of its name (`dfc.rollout.trained_weights.identities`), by name,
-        and each file whose texts take the place of a player's; without anybody nothing is noted.
+      found: what identifies each player (`dfc.rollout.trained_weights.identities`), by name,
+        and each file whose texts take the place of a player's; if empty, nothing is written.
 
     Raises:
       RunFolderError: a player is not the one that played the games on record.

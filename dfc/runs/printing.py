@@ -1,7 +1,7 @@
-"""Standard output and standard error of a command: harmless for a terminal, and no reason to end when nobody reads.
+"""Standard output and standard error of a command: escapes control characters and ignores closed pipes.
 
 A command prints what others wrote: replies, a server's errors, settings, names of files. `Printed` makes all of it
-printable in one place. And whoever reads may go away before a run ends (``| head -1``, a closed terminal): from then on
+printable in one place. And the reader may go away before a run ends (``| head -1``, a closed terminal): from then on
 nothing is printed, and the run continues.
 """
 

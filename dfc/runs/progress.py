@@ -112,7 +112,7 @@ class Progress:
           tokens_per_second: tokens sampled per second in this iteration.
           win_rates: latest win rate per game id, 0 to 1.
           warning: the newest one, in one line; the panel shows it, plain lines report it once.
-          cost: what the run has cost so far, in words; nothing is shown of an empty one.
+          cost: what the run has cost so far, as text; an empty one is not shown.
         """
         self._step = step
         self._win_rates = dict(win_rates)

@@ -1,7 +1,7 @@
 """The folder of one run: its configuration, its records, its lock; nothing else writes there.
 
-Records are JSON lines in three streams. Whatever reads a clock lies under the key ``clock`` of a record, so that all
-else is the same bit for bit whether a run was interrupted or not.
+Records are JSON lines in three streams. Whatever reads a clock is stored under the key ``clock`` of a record, so that
+all else is the same bit for bit whether a run was interrupted or not.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers", "safetensors")
 _BLOCK = 1 << 16  # bytes read at a time
-_WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, whatever comes of it
+_WRITTEN_AT_ONCE = ("config.json", "versions.json", "report.html")  # by every start, even one that fails
 _LATER = {"enable_thinking"}  # settings of sections that folders of earlier versions lack, and what they ran with
 _UNSET: tuple[object, ...] = (None, {})
 _CHECKPOINT = re.compile(r"step_|attempt_|\.partial_")  # what `dfc.runs.checkpoint` and recipes name in checkpoints/
@@ -97,7 +97,7 @@ class RunFolder:
       path: the folder.
       config: the run's configuration.
       existed: whether the folder held this run's configuration already.
-      writes: whether this process writes; whoever writes a file of the folder by other means asks this first.
+      writes: whether this process writes; check it before writing a file of the folder by other means.
     """
 
     def __init__(self, path: Path, config: RunConfig, *, existed: bool, lock: io.FileIO | None) -> None:
@@ -117,7 +117,7 @@ class RunFolder:
           config: a checked configuration; only `name` may differ from the one stored, unless that one's run failed
             before anything was recorded: then the folder is this one's from now on.
           command: the command line, kept in ``versions.json`` without the keys and passwords that are recognised.
-          within: the run folder of which this is a stage's: it decides who may look in, and no folder from there to
+          within: the run folder of which this is a stage's: it decides who may read it, and no folder from there to
             `path` may be a link.
 
         Raises:
@@ -361,7 +361,7 @@ class RunFolder:
             self._write_starts(starts)
 
     def close(self) -> None:
-        """Writes what is buffered and gives the folder free."""
+        """Writes what is buffered and releases the folder."""
         try:
             self._close_streams()
         finally:
@@ -431,7 +431,7 @@ def _locked(path: Path) -> io.FileIO:
 
 
 def _takes_over(path: Path, config: RunConfig) -> bool:
-    """Returns whether the folder is another configuration's that recorded nothing, as one that failed at once leaves.
+    """Returns whether the folder is of another configuration whose run failed before it recorded anything.
 
     Raises:
       RunFolderError: the other configuration's run has begun, or the stored one cannot be read.
@@ -474,9 +474,9 @@ def _unknown(stored: Mapping[str, Any], config: object, section: str = "") -> It
 
 
 def _has_begun(path: Path) -> bool:
-    """Returns whether anything lies in a run folder, or in one within it, that a run works for."""
+    """Returns whether a run folder, or one within it, holds any result."""
     for entry in path.iterdir():
-        if entry.is_symlink():  # where large files lie elsewhere
+        if entry.is_symlink():  # where large files are stored elsewhere
             return True
         if entry.is_dir():
             if entry.name != "tensorboard" and _has_begun(entry):

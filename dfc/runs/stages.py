@@ -32,7 +32,7 @@ class StageRun:
     """One stage.
 
     Attributes:
-      name: of its folder, with slashes if it lies deeper.
+      name: of its folder, with slashes if it is deeper.
       config: what runs there, by the recipe of its class.
     """
 
@@ -65,7 +65,7 @@ class Plan:
           name: of the folder; its last part is the name of the stage's run.
           kind: the class of its configuration, which is its recipe.
           settings: of the stage in the configuration of the whole run.
-          **given: what this stage is told beside them; `name` too, if its run is called otherwise than its folder.
+          **given: further values of this stage; `name` too, if its run is called otherwise than its folder.
 
         Raises:
           TypeError: the recipe has no such setting.
@@ -87,7 +87,7 @@ def planned(config: RunConfig, folder: Path) -> list[StageRun] | None:
       folder: of the run; what earlier stages wrote there may decide about later ones.
     """
     name = f"dfc.{config.module}"
-    if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a recipe of one's own
+    if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a custom recipe
         return None
     stages: Callable[[RunConfig, Path], list[StageRun]] | None = getattr(importlib.import_module(name), "stages", None)
     return None if stages is None else stages(config, folder)
@@ -120,7 +120,7 @@ def open_together(path: Path, config: RunConfig, *, command: str, within: Path |
 
 
 def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: Stop) -> None:
-    """Runs what is not finished of some stages, one after another; then the whole run is, and where to look is printed.
+    """Runs the unfinished stages one after another, marks the whole run as finished and prints its results' places.
 
     Args:
       folder: of the whole run.

@@ -20,7 +20,7 @@ _REMINDER = 10.0  # seconds between two lines that say what is waited for
 class Stop:
     """Notes SIGTERM and SIGINT (Ctrl-C) while it is open; a second Ctrl-C stops at once.
 
-    Use as a context manager in the main thread; the handlers from before come back at the end. A recipe reads
+    Use as a context manager in the main thread; the earlier handlers are restored at the end. A recipe reads
     `requested` between iterations, saves a checkpoint and raises `Interrupted`; within an iteration `check_stop` ends
     what is under way. A thread says at once, and every ten seconds, what is waited for: Python's own handlers do not
     run before a compilation or a call of the device has returned.
@@ -156,5 +156,5 @@ def _name(number: int) -> str:
 
 
 def _tell(line: str) -> None:
-    with contextlib.suppress(OSError):  # whoever started the run may be gone
+    with contextlib.suppress(OSError):  # the process that started the run may have ended
         os.write(2, f"{line}\n".encode())

@@ -1,6 +1,6 @@
 """What runs in the two boxes of `dfc.scoring.programs`, as text: nothing here is imported or run by this process.
 
-All of it is hostile as soon as a program is in the box beside it; what a box of tests decodes is therefore bounded.
+All of it is hostile as soon as a program is in the other box; what a box of tests decodes is therefore bounded.
 """
 
 # Values as JSON, the same in both boxes. A list begins with a letter that says what it is.

@@ -1,11 +1,11 @@
 """What the processes of a sandbox use, read from ``/proc``: processor time, and memory where no control group counts.
 
 Memory is the sum of what each process has for itself (RssAnon, VmSwap, HugetlbPages) and of each piece of shared
-anonymous memory once. Of such a piece the processes' own figures say too little: RssShmem counts the pages that a
+anonymous memory once. Of such a piece the processes' own figures are too low: RssShmem counts the pages that a
 process touched itself, and a piece lives on in the mapping of one that never touched it. So it counts as far as any
 process maps it, or with the largest such figure seen before; where the kernel shows its blocks (``map_files``, root),
-with these. What is left: a process without root's view that fills shared memory and unmaps most of it between two
-looks. RssShmem counts where mappings cannot be read.
+with these. Not covered: a process without root's view that fills shared memory and unmaps most of it between two
+checks. RssShmem counts where mappings cannot be read.
 
 Source: proc(5) (stat, status, maps, map_files).
 """
@@ -37,7 +37,7 @@ class Usage:
     def seconds(self) -> float:
         """Returns the processor time of all its processes together, also of those that have ended.
 
-        Of a process that nobody waits for (SIGCHLD ignored) it is what the last look saw.
+        Of a process without a waiting parent (SIGCHLD ignored) it is the value of the last check.
         """
         alive = 0
         for number in descendants(self._number):
@@ -60,7 +60,7 @@ class Usage:
         return False
 
     def memory(self) -> int:
-        """Returns the bytes of memory of all its processes together; 0 where the system does not say."""
+        """Returns the bytes of memory of all its processes together; 0 where the system does not report it."""
         own, touched = 0, 0
         mapped: dict[bytes, int] = {}
         for number in descendants(self._number):
@@ -70,13 +70,13 @@ class Usage:
             for piece, size in _shared(number).items():
                 mapped[piece] = max(mapped.get(piece, 0), size)
         self._shared = {piece: max(size, self._shared.get(piece, 0)) for piece, size in mapped.items()}
-        if not self._shared:  # files in /tmp, or we may not look at mappings
+        if not self._shared:  # files in /tmp, or mappings may not be read
             return own + touched
         return own + sum(self._shared.values())
 
 
 def descendants(number: int) -> list[int]:
-    """Returns the numbers of a process and of all below it that can be seen."""
+    """Returns the numbers of a process and of all its visible descendants."""
     found: list[int] = []
     todo = [number]
     while todo and len(found) < _MOST_PROCESSES:

@@ -1,4 +1,4 @@
-"""The reward of an episode: Table 1 of Divide-Fuse-Conquer, Table 5 of Playpen, quality, or functions of one's own.
+"""The reward of an episode: Table 1 of Divide-Fuse-Conquer, Table 5 of Playpen, quality, or custom functions.
 
 Sources: arXiv 2505.16401 (Table 1), arXiv 2504.08590 (Table 5 and appendix D.4).
 
@@ -59,7 +59,7 @@ def table_5(episode: Episode) -> float:
         private and shared                    share of slots that were filled; what was asked aside does not count
         any other game                        its quality / 100
 
-    A game that was broken off, by whoever, and one whose context was full has the reward 0.
+    A game that was broken off, by any seat, and one whose context was full has the reward 0.
 
     Args:
       episode: of any game.
@@ -113,7 +113,7 @@ def rewards_of(episodes: Sequence[Episode], config: RewardConfig) -> list[Reward
 def agreed_rewards(episodes: Sequence[Episode], config: RewardConfig) -> list[Reward]:
     """Returns the rewards of episodes, the same on every host; they are those of `rewards_of`.
 
-    A function of one's own is asked on one host: hosts that disagree would train apart.
+    A custom function is called on one host: hosts that disagree would train apart.
 
     Raises:
       TrainingError: as `rewards_of`; DfcError on the other hosts.
@@ -159,18 +159,18 @@ def returns(values: Sequence[Reward]) -> np.ndarray:
 
 
 def _asked(function: Callable[..., Any], about: Episode | str, name: str, episode: Episode) -> Reward:
-    """Returns what a function of one's own returns."""
+    """Returns the result of a custom function."""
     try:
         with own_code.no_exit(name):
             value = function(about)
     except ExitError:
         raise
-    except Exception as error:  # code of one's own may raise anything
+    except Exception as error:  # custom code may raise anything
         raise TrainingError(f"{name} {own_code.told(error)}") from error
     try:
         several = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim)
         found: Reward = [float(each) for each in value] if several else float(value)
-    except Exception as error:  # float() of something of one's own may raise anything
+    except Exception as error:  # float() of a custom object may raise anything
         what = f"{type(value).__name__} {str(value)[:_SHOWN]}"
         raise TrainingError(f"{name} returned {what}; expected a number, or one for each reply") from error
     wrong = [each for each in (found if isinstance(found, list) else [found]) if not math.isfinite(each)]

@@ -7,7 +7,7 @@ function of the answer. Checks are written in JSON, an object with the check's `
 
 Departures from IFEval: words are what white space separates (IFEval counts word characters between marks), a sentence
 ends with ``.``, ``!``, ``?`` or ``…`` before white space or the end (IFEval asks nltk), letters' case is that of the
-letters that have one, and languages are not detected. Every check looks at `LONGEST_ANSWER` characters at most, in
+letters that have one, and languages are not detected. Every check reads `LONGEST_ANSWER` characters at most, in
 linear time; a longer answer fulfils no check.
 """
 
@@ -47,7 +47,7 @@ class Bounded:
         return count >= self.at_least and (self.at_most is None or count <= self.at_most)
 
     def wanted(self) -> str:
-        """Returns the numbers in words, such as ``at least 3``."""
+        """Returns the numbers as text, such as ``at least 3``."""
         if self.at_most is None:
             return f"at least {self.at_least}"
         return f"exactly {self.at_least}" if self.at_least == self.at_most else f"{self.at_least} to {self.at_most}"

@@ -1,6 +1,6 @@
 """Which of two answers is better, by a chat endpoint that is asked in both orders.
 
-A judge prefers a place more than it knows (arXiv 2306.05685, section 3.3), so every pair is shown both ways round. An
+A judge is biased towards one position (arXiv 2306.05685, section 3.3), so every pair is shown both ways round. An
 answer is better only where both orders say so; everything else is a tie, and is kept as one.
 """
 
@@ -43,20 +43,20 @@ Verdict: tie
 NO_REPLY = "no reply: "  # what stands in place of one begins so
 _KEPT_REPLY = 1000  # characters at the end of a judge's reply: a verdict is its last line
 _CHECK_EVERY = 0.5  # seconds
-_LAST_REPLIES = 5.0  # seconds that a stop leaves to replies under way, as an endpoint does that is closed
+_LAST_REPLIES = 5.0  # seconds that a stop allows for replies under way, as an endpoint does that is closed
 _MARKUP = re.compile(r"[*_`]")  # a verdict, or a part of its line, may be set in bold
 _VERDICT = re.compile(r"verdict: *(a|b|tie)\.?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What a judge said of an answer beside another one.
+    """A judge's verdicts on an answer compared with another one.
 
     Attributes:
       forward: its verdict where the answer was shown first; None: it gave none.
       backward: where it was shown second, in terms of the same answer: ``first`` is still the answer itself.
-      replies: the ends of what the judge said in both orders (in the second one, its A is the other answer), or why
-        there is no reply; empty where nobody was asked.
+      replies: the ends of the judge's replies in both orders (in the second one, its A is the other answer), or why
+        there is no reply; empty if it was not asked.
       unanswered: whether a reply did not come: asked once more, the judge may well give a verdict.
       refused: why the judge never replies to this pair, however often it is asked; empty: it may.
     """
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def request(query: str, first: str, second: str) -> list[ChatMessage]:
-    """Returns what a judge is asked; the same texts give the same request, which a cache of replies knows."""
+    """Returns a judge's prompt; the same texts give the same request, which a cache of replies finds."""
     # A mark that the texts do not hold, as they decide it: no answer can end itself and begin another part.
     mark = f"#{hashlib.sha256(repr((query, first, second)).encode()).hexdigest()[:12]}"
     return [{"role": "user", "content": _PROMPT.format(mark=mark, query=query, first=first, second=second)}]
@@ -104,14 +104,14 @@ def compare(
 ) -> list[Comparison | None]:
     """Returns the comparison of each (query, answer, other answer); all requests are under way together.
 
-    Two equal answers are a tie that nobody is asked about. A reply that is late or holds no verdict leaves None in the
+    Two equal answers are a tie without a request. A reply that is late or holds no verdict leaves None in the
     comparison.
 
     Args:
-      judge: who is asked.
+      judge: the player that is asked.
       rows: what about.
-      check_stop: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which leaves
-        those that have been asked some seconds to reply, since their replies are paid for; in the place of each
+      check_stop: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which allows
+        requests under way some seconds for their replies, since their replies are paid for; in the place of each
         comparison that lacks a reply then is None, and the caller stops.
     """
     calls: list[tuple[Future[str], ...]] = []

@@ -1,8 +1,9 @@
 """Whether the result in an answer is the reference result, as expressions and not as texts: ``1/2`` is ``0.50``.
 
 Parsing and comparing is math-verify's (the extra ``math``; written for 0.9.0), in processes of our own
-(`dfc.scoring.mathematics_process`): one that takes too long is ended and replaced, and the next answer is not late.
-Too long is processor time, so that a machine's load decides nothing; wall-clock time ends only what does not compute.
+(`dfc.scoring.mathematics_process`): one that takes too long is ended and replaced, and the next answer is not delayed.
+The limit is of processor time, so that a machine's load decides nothing; wall-clock time ends only what does not
+compute.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _VALUES: Mapping[str, float | None] = {"right": 1.0, "wrong": 0.0, "no_answer": 
 
 
 def problems() -> list[str]:
-    """Returns why no mathematics can be compared here, with the command that helps."""
+    """Returns why no mathematics can be compared here, with the command that installs it."""
     missing = [name for name in ("math_verify", "latex2sympy2_extended") if util.find_spec(name) is None]
     return [f"mathematical answers are compared by math-verify, which is not installed: {INSTALL}"] if missing else []
 
@@ -43,7 +44,7 @@ class _Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, reference: str, answer: str, seconds: float) -> str:
-        """Returns the verdict, or ``time_limit`` after so much processor time, or ten times that by the wall's clock.
+        """Returns the verdict, or ``time_limit`` after so much processor time, or ten times that in wall-clock time.
 
         A process that ends by itself (memory) gives ``ended``.
         """
@@ -102,7 +103,7 @@ class Mathematics:
       references: query -> the right result, LaTeX or a number, without dollars.
       seconds: of processor time that one answer may take; beyond it, it is wrong.
       workers: processes, each of 0.1 GB.
-      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
+      check_stop: called after each answer; its exception aborts the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
       ConfigError: math-verify is not installed.

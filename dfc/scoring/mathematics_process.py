@@ -3,9 +3,9 @@
     python -I mathematics_process.py
 
 Standard input and output are lines of JSON: ``reference``, ``answer`` and ``seconds`` in, ``verdict`` out. The first
-line out says that the process is ready. Expressions of strangers can keep sympy busy for ever, or fill any memory: the
+line out says that the process is ready. Untrusted expressions can keep sympy running for ever, or fill any memory: the
 process limits its own memory, and SIGPROF, which nothing handles, ends it after so many seconds of processor time. The
-library's own limits of time are of the wall's clock; they are off.
+library's own limits are of wall-clock time; they are off.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ MEMORY_BYTES = 2 * 2**30
 
 def main() -> None:
     """Answers until the input ends."""
-    from latex2sympy2_extended import NormalizationConfig  # noqa: F401, PLC0415 - loads what the first answer would wait for
+    from latex2sympy2_extended import NormalizationConfig  # noqa: F401, PLC0415 - loads in advance what the first answer needs
     from math_verify import parse, verify  # noqa: PLC0415 - takes a second, and is an extra
 
     parse("$1$", parsing_timeout=None)
@@ -40,7 +40,7 @@ def main() -> None:
                 verdict = "no_answer"
             else:
                 verdict = "right" if verify(reference, answer, timeout_seconds=None) else "wrong"
-        except Exception:  # noqa: BLE001 - whatever a stranger's expression raises: it is not the right answer
+        except Exception:  # noqa: BLE001 - whatever an untrusted expression raises: it is not the right answer
             verdict = "wrong"
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(verdict) + "\n")

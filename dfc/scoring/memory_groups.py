@@ -1,4 +1,4 @@
-"""Control groups that bound the memory of a sandbox, where this system lets us make one.
+"""Control groups that bound the memory of a sandbox, where this system permits one.
 
 In a group the kernel counts all that its processes make it hold: private and shared memory, System V segments, files in
 the sandbox's ``/tmp``, buffers of pipes and sockets. Whether one can be had is tried once: a group counts only if its
@@ -19,12 +19,12 @@ from typing import Literal
 
 _PREFIX = "dfc-sandbox-"
 _PROBE_BYTES = 64 * 2**20
-_PATIENCE = 10.0  # seconds that the kernel may take to let go of a group whose processes have ended
+_PATIENCE = 10.0  # seconds that the kernel may take to release a group whose processes have ended
 
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """What the files of a version are called.
+    """The file names of a version.
 
     Attributes:
       limit: bytes of all processes.
@@ -50,7 +50,7 @@ class Place:
     """Where groups can be made.
 
     Attributes:
-      folder: of a group; theirs lie in it.
+      folder: of a group; new groups are made in it.
       version: of control groups.
     """
 
@@ -103,10 +103,10 @@ class MemoryGroup:
         (self.folder / "cgroup.procs").write_text(str(number), encoding="ascii")
 
     def kills(self) -> int:
-        """Returns how many processes the kernel has killed because all together wanted more than the limit.
+        """Returns how many processes the kernel has killed because all together exceeded the limit.
 
         Raises:
-          OSError: the kernel does not say.
+          OSError: the kernel does not report it.
         """
         for line in (self.folder / self._files.events).read_text(encoding="ascii").splitlines():
             name, _, count = line.partition(" ")
@@ -124,7 +124,7 @@ class MemoryGroup:
                 return
             except OSError:
                 if time.monotonic() > deadline:
-                    return  # the next process that looks for a place removes it
+                    return  # the next process that searches for a place removes it
                 time.sleep(0.01)
             else:
                 return
@@ -134,7 +134,7 @@ class MemoryGroup:
 def place_for_groups() -> Place | None:
     """Returns where groups can be made, tried by making one; None: nowhere.
 
-    What killed processes left there is removed.
+    Groups left by killed processes are removed.
     """
     for place in _candidates():
         with contextlib.suppress(OSError, ValueError):
@@ -171,7 +171,7 @@ def _candidates() -> list[Place]:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes empty groups of processes that are no more; the kernel refuses for those in use."""
+    """Removes empty groups of processes that have ended; the kernel refuses for those in use."""
     for path in folder.glob(f"{_PREFIX}*"):
         number = path.name.removeprefix(_PREFIX).partition("-")[0]
         if number.isdigit() and not Path("/proc", number).exists():

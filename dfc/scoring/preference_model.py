@@ -2,8 +2,9 @@
 
 Read are folders of `LlamaForSequenceClassification`, Qwen2's and Qwen3's with one label. A conversation is the query as
 a user's message and the answer as the reply, through the folder's own chat template, once: a beginning of text that the
-template writes is not written again. The score is that of the last token, as transformers has it. Several conversations
-lie in one row, each its own segment. It samples nothing, so it is a program of its own beside the decoding engine.
+template writes is not written again. The score is that of the last token, as transformers has it. Several
+conversations share a row, each its own segment. It samples nothing, so it is a program of its own beside the decoding
+engine.
 """
 
 import functools
@@ -30,7 +31,7 @@ _SCORING = [name for name, family in hf_architectures.FAMILIES.items() if family
 
 
 def problems(path: str) -> list[str]:
-    """Returns why a folder is no model of preferences that is computed here; reads its config.json only.
+    """Returns why a folder is no supported model of preferences; reads its config.json only.
 
     Args:
       path: as `dfc.models.huggingface.resolve` takes it.
@@ -47,9 +48,7 @@ def _kind_problems(path: str, said: Mapping[str, Any]) -> list[str]:
     named = said.get("architectures")
     name = named[0] if isinstance(named, list) and named else None
     if name not in _SCORING:
-        return [
-            f"{path}: is {shown(name)}; a model of preferences that is computed here is one of {', '.join(_SCORING)}"
-        ]
+        return [f"{path}: is {shown(name)}; a supported model of preferences is one of {', '.join(_SCORING)}"]
     try:
         config = families.from_config_json(dict(said))
     except WeightsError as error:
@@ -90,7 +89,7 @@ class PreferenceModel:
             raise ConfigError([f"rows={rows}: must be a multiple of {share}, the devices they are split over"])
         folder = huggingface.resolve(path)
         self._config, self._params = huggingface.load(folder, mesh=mesh, dtype=dtype)
-        # A whole conversation is scored; what templates do with the setting concerns the prompt of a reply to come.
+        # A whole conversation is scored; the setting of templates concerns only the prompt of a reply to come.
         self._tokenizer = ChatTokenizer.load(folder, enable_thinking=None)
         self._mesh, self._row_length, self._rows = mesh, row_length, rows
         self._forward = forward(self._config, mesh)
@@ -105,7 +104,7 @@ class PreferenceModel:
         found: list[tuple[float | None, str]] = [(None, "too_long")] * len(pairs)
         kept, segments = [], []
         for place, (query, answer) in enumerate(pairs):
-            # What is far beyond any row is not even tokenized.
+            # What is far longer than any row is not even tokenized.
             tokens = self.token_ids(query, answer) if len(query) + len(answer) <= LONGEST_ANSWER else None
             if tokens is not None and len(tokens) <= self._row_length:
                 kept.append(place)

@@ -1,11 +1,11 @@
-"""Whose are the names in a program's tests: Python's, or the program's?
+"""Decides whether names in a program's tests are Python's or the program's.
 
-A program may not say what a module or a builtin is: ``def len(x): return 3`` would be paid. Yet MBPP 126 asks for a
+A program may not redefine a module or a builtin: ``def len(x): return 3`` would be rewarded. Yet MBPP 126 asks for a
 function called ``sum``, and its tests call nothing else. So a builtin that tests call, and that the program defines at
-its top level, is the program's where it is what is tested and nothing that looks at a result:
+its top level, is the program's where it is the function tested and not one that checks a result:
 
 - it is called on no right side of a comparison in an assert, where the expected value stands;
-- it is not called around another such builtin, or around a variable that came of one (``abs(sum(1, 2) - 3)``);
+- it is not called around another such builtin, or around a variable computed from one (``abs(sum(1, 2) - 3)``);
 - where tests call other functions of the program, too, all its calls stand in asserts without any other name.
 """
 
@@ -26,7 +26,7 @@ _BUILTINS = frozenset(
 
 
 class Tests(Protocol):
-    """What is read of `dfc.scoring.programs.ProgramTests`; hashable."""
+    """The parts read of `dfc.scoring.programs.ProgramTests`; hashable."""
 
     @property
     def tests(self) -> str:
@@ -84,7 +84,7 @@ def builtins_of_the_program(tests: Tests, defined: frozenset[str]) -> tuple[str,
       defined: those of `builtins_called` that the program defines.
     """
     tree = ast.parse(tests.tests)
-    came: dict[str, set[str]] = {}  # variable -> the program's builtins that its value came of
+    came: dict[str, set[str]] = {}  # variable -> the program's builtins that its value was computed from
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.AugAssign | ast.For | ast.comprehension):
             source = node.iter if isinstance(node, ast.For | ast.comprehension) else node.value
@@ -128,7 +128,7 @@ def _expected(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    """Yields the names that some code gives a value to, anywhere in it."""
+    """Yields the names that some code assigns, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

@@ -1,20 +1,21 @@
-"""Programs in answers, run against tests: right or wrong, decided where the program cannot reach.
+"""Programs in answers, run against tests: right or wrong, decided out of the program's reach.
 
-Two boxes (`dfc.scoring.sandbox`) stand beside each other. In one runs the answer's program and nothing else. In the
+Two sandboxes (`dfc.scoring.sandbox`) run side by side. In one runs the answer's program and nothing else. In the
 other run the tests, in which the program's functions are stand-ins: a call goes as data to the first box, and what
 comes back is data again, never an object of the program. The tests' box ends with a number that was sampled for it and
 that the program's box never sees. So a program that ends early, prints what is expected, replaces the checker, or
 returns an object that equals everything, has not passed: it can only answer calls.
 
-What travels: None, bools, numbers, texts, bytes, lists, tuples, sets, dictionaries, ranges, and iterators as what they
+Values passed between them: None, bools, numbers, texts, bytes, lists, tuples, sets, dictionaries, ranges, and iterators
+  as what they
 yield; Decimal, Fraction, dates, times and deque, OrderedDict, Counter, defaultdict of the standard library; of other
 values (an instance of a class of the program's) a reference that later calls may pass back. Departures
 from running both in one process: arguments are copies, so a test sees no change of them, and tests cannot pass
 functions; a StopIteration of the program is a RuntimeError in the tests, as in a generator: it would end a loop of
 theirs over ``map`` early. A module of the standard library that tests use without importing it is imported for them: a
-program's own ``math`` must not decide; whose a builtin is, `dfc.scoring.program_names` says. Layouts: HumanEval (arXiv
-2107.03374), whose ``prompt`` also gives the tests their helpers, and MBPP (arXiv 2108.07732), whose tests may name
-anything else that the program defines.
+program's own ``math`` must not decide; `dfc.scoring.program_names` decides whose a builtin is. Layouts: HumanEval
+(arXiv 2107.03374), whose ``prompt`` also gives the tests their helpers, and MBPP (arXiv 2108.07732), whose tests may
+name anything else that the program defines.
 """
 
 import ast
@@ -88,7 +89,7 @@ def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
     """Runs a program against tests; returns what happened.
 
     Args:
-      program: Python of anybody.
+      program: untrusted Python.
       tests: `ProgramTests.problem` is None.
       limits: of each of the two boxes.
 
@@ -140,7 +141,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _verdict(line: bytes) -> str | None:
-    """Returns what the box of the tests says at its end; None: it calls the program."""
+    """Returns the verdict of the tests' box; None: it calls the program."""
     said = _object(line)
     verdict = said.get("verdict", "" if "call" not in said else None)
     return verdict if verdict is None or (isinstance(verdict, str) and verdict.isascii()) else ""
@@ -153,10 +154,10 @@ class Programs:
       tests: query -> the tests of its answers.
       limits: of each program.
       workers: programs run at once.
-      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
+      check_stop: called after each answer; its exception aborts the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
-      ConfigError: no program can be run here; says what to install.
+      ConfigError: no program can be run here; names what to install.
       ValueError: tests that cannot be run.
     """
 

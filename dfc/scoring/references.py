@@ -1,4 +1,4 @@
-"""Answers beside what is known to be right: results compared as mathematics, programs run against tests."""
+"""Answers compared with known results: results compared as mathematics, programs run against tests."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ class References:
     Args:
       references: query -> its result, or the tests of its programs.
       checking: what the check of one answer may take.
-      check_stop: called after each answer; what it raises ends the scoring (`dfc.runs.stop_signals.Stop.check_stop`). A
-        run on several processes never calls it: all would have to look equally often, and one of them scores.
+      check_stop: called after each answer; its exception aborts the scoring (`dfc.runs.stop_signals.Stop.check_stop`).
+        A run on several processes never calls it: all would have to call it equally often, and one of them scores.
 
     Raises:
       ConfigError: a part that scores them is not installed.
@@ -57,7 +57,7 @@ class References:
             self._parts.append((results, self._open.enter_context(mathematics)))
         if tests:
             if multihost.is_primary():
-                print(f"memory of programs is limited {memory_rule()}", flush=True)  # noqa: T201 - whoever runs it decides by it
+                print(f"memory of programs is limited {memory_rule()}", flush=True)  # noqa: T201 - the user decides by it
             self._parts.append((tests, Programs(tests, limits, checking.workers, check_stop_alone)))
 
     def __enter__(self) -> Self:

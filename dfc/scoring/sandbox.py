@@ -1,20 +1,21 @@
-"""Programs of strangers in a box: bubblewrap, a user without rights, no network, no files, bounded in everything.
+"""Runs untrusted programs in a sandbox (bubblewrap): a user without rights, no network, no files, bounded resources.
 
-What runs in the box sees a read-only ``/usr``, an empty ``/tmp``, no environment, no network and no other process than
-its own. It is in namespaces of its own (user, process, mount, network, ...), has no capability, may make no further
+What runs in the sandbox sees a read-only ``/usr``, an empty ``/tmp``, no environment, no network and no other process
+than its own. It is in namespaces of its own (user, process, mount, network, ...), has no capability, may make no
+further
 namespace, and is not root outside either: of root the kernel counts no processes. It can be ended at any time and as a
 whole: the end of its first process ends every other one, in the kernel.
 
 Limits: processor time, address space, file size, open files and processes of each process by the kernel
-(``setrlimit``, set by our code in the box before the stranger's); processor time and memory of all its processes
-together, and bytes of output, by the one who waits. Wall-clock time is limited, too, for those who sleep: it counts
-only while nothing in the box wants a processor, so that a machine's load decides nothing. A last limit of ten times as
-long by the clock alone ends what has asked to be run after everybody else. There is no way to run a program without the
-box.
+(``setrlimit``, set by our code in the sandbox before the untrusted one); processor time and memory of all its processes
+together, and bytes of output, by the waiting process. Wall-clock time is limited, too, for programs that sleep: it
+counts only while nothing in it is runnable, so that a machine's load decides nothing. A last limit of ten times
+as much wall-clock time ends programs that gave themselves the lowest priority. There is no way to run a program without
+the box.
 
-Memory of all processes together is the kernel's matter where a control group can be had
+Memory of all processes together is limited by the kernel where a control group can be made
 (`dfc.scoring.memory_groups`); elsewhere it is counted every 50 ms (`dfc.scoring.box_usage`). `memory_rule` says which.
-In both cases memory that belongs to no process is not to be had (`dfc.scoring.system_calls`).
+In both cases memory that belongs to no process cannot be allocated (`dfc.scoring.system_calls`).
 
 Source: bubblewrap 0.8 (bwrap(1)); RLIMIT_NPROC is not enforced for root (setrlimit(2)).
 """
@@ -43,9 +44,9 @@ from dfc.scoring.system_calls import system_call_filter
 
 INSTALL = "apt-get install -y bubblewrap (or the package bubblewrap of your distribution)"
 _NOBODY = 65534
-_PATIENCE = 10.0  # seconds that the kernel may take to end what it was told to end
+_PATIENCE = 10.0  # seconds that the kernel may take to end what it was asked to end
 _LAST = 10.0  # times `Limits.wall_seconds`, whatever the box waits for
-_WATCH = 0.05  # seconds between two looks at what a box uses
+_WATCH = 0.05  # seconds between two checks of what a box uses
 _CHUNK = 65_536
 _TMP_BYTES = 64 * 2**20
 _PROBE = "import socket, resource, json; print('ready')"
@@ -62,7 +63,7 @@ class Limits:
       memory: MiB of address space of each process, and of memory of all together.
       processes: at once, threads too.
       file_megabytes: MiB of each file; all of /tmp is 64 MiB.
-      output_bytes: of one line that it writes to whoever started it.
+      output_bytes: of one line that it writes to the process that started it.
     """
 
     wall_seconds: Positive = 50.0
@@ -77,7 +78,7 @@ class BoxEndedError(ScoringError):
     """A box gave no answer.
 
     Attributes:
-      why: ``time_limit``; ``memory_limit``, also for who asked for memory that belongs to no process;
+      why: ``time_limit``; ``memory_limit``, also where it asked for memory that belongs to no process;
         ``output_limit``; or ``ended``.
     """
 
@@ -87,7 +88,7 @@ class BoxEndedError(ScoringError):
 
 
 def problems() -> list[str]:
-    """Returns why no program can be run here, with the command that helps; nothing: programs can be run."""
+    """Returns why no program can be run here, with the command that helps; empty if programs can be run."""
     try:
         interpreter()
     except ConfigError as error:
@@ -97,12 +98,12 @@ def problems() -> list[str]:
 
 @functools.cache
 def interpreter() -> str:
-    """Returns the Python that runs in the box; looked for once, by running it there.
+    """Returns the sandbox's Python; looked for once, by running it there.
 
-    It is the newest of ``/usr/bin``: an interpreter elsewhere may lie where the box's user cannot look.
+    It is the newest of ``/usr/bin``: an interpreter elsewhere may be where the box's user cannot read.
 
     Raises:
-      ConfigError: there is no bubblewrap, no Python in /usr/bin, this system lets nobody make namespaces, or its system
+      ConfigError: there is no bubblewrap, no Python in /usr/bin, this system does not permit namespaces, or its system
         calls are not known.
     """
     if shutil.which("bwrap") is None:
@@ -133,7 +134,7 @@ def interpreter() -> str:
 
 
 def _identity() -> dict[str, Any]:
-    """Returns how a process is started as a user without rights, whoever we are."""
+    """Returns how a process is started as a user without rights, whichever user this one is."""
     same: dict[str, Any] = {"env": {}, "cwd": "/", "start_new_session": True, "close_fds": True}
     if os.geteuid() != 0:
         return same
@@ -158,7 +159,7 @@ def _close(descriptors: Collection[int]) -> None:
 
 
 def memory_rule() -> str:
-    """Returns how the memory of a box's processes together is limited on this system, for people.
+    """Returns how the memory of a box's processes together is limited on this system, as text.
 
     Raises:
       ConfigError: no program can be run here.
@@ -167,13 +168,13 @@ def memory_rule() -> str:
     if (place := place_for_groups()) is not None:
         return f"by the kernel, in a control group of version {place.version} under {place.folder}"
     return (
-        "by looks at its processes every 50 ms, shared memory included, since no control group with a limit of memory "
+        "by checks of its processes every 50 ms, shared memory included, since no control group with a limit of memory "
         "can be made here"
     )
 
 
 def _command(python: str, code: str, descriptors: Mapping[str, int]) -> list[str]:
-    """Returns the command line that runs code of ours in a box; options of bwrap that take a file descriptor."""
+    """Returns the command line that runs trusted code in a box; options of bwrap that take a file descriptor."""
     links = [part for name in ("lib", "lib64", "bin") for part in ("--symlink", f"usr/{name}", f"/{name}")]
     taken = [part for option, number in descriptors.items() for part in (option, str(number))]
     return [
@@ -187,7 +188,7 @@ def _command(python: str, code: str, descriptors: Mapping[str, int]) -> list[str
     ]
 
 
-# Runs in the box before anything else: limits first, then our code, which is handed its input line by line.
+# Runs in the sandbox before anything else: limits first, then our code, which is handed its input line by line.
 _LIMITED = """
 import resource
 for kind, amount in {limits}:
@@ -210,7 +211,7 @@ def _limited(code: str, limits: Limits) -> str:
 
 
 class Box:
-    """A program of ours, with what a stranger gave it, in a box; it reads and writes lines.
+    """A trusted program with untrusted input in a box; it reads and writes lines.
 
     Use it in a ``with`` statement: at the end of the block nothing of it runs any more.
 
@@ -219,7 +220,7 @@ class Box:
       limits: of all of it; time counts from here.
 
     Attributes:
-      beside: another box that is looked at whenever this one is waited for; it counts apart.
+      beside: another box that is checked whenever this one is waited for; it counts apart.
     """
 
     def __init__(self, code: str, limits: Limits) -> None:
@@ -232,11 +233,11 @@ class Box:
         self._pending = b""
         self._over = False
         self.beside: Box | None = None
-        self._first: int | None = None  # a handle of the first process in the box, whose end ends all others
+        self._first: int | None = None  # a handle of the sandbox's first process, whose end ends all others
         self._number = 0
         self._usage: Usage | None = None
         self._group = _group(limits)
-        with contextlib.ExitStack() as ours:  # what bwrap has a copy of
+        with contextlib.ExitStack() as ours:  # copied by bwrap
             try:
                 self._process = self._started(python, _limited(code, limits), ours)
             except OSError as error:
@@ -245,7 +246,7 @@ class Box:
                 raise ScoringError(f"a sandbox cannot be started: {error}") from error
 
     def _started(self, python: str, code: str, ours: contextlib.ExitStack) -> "subprocess.Popen[bytes]":
-        """Returns the process of bwrap; nothing in the box runs before it is in its group."""
+        """Returns the process of bwrap; nothing in the sandbox runs before it is in its group."""
         (read_info, write_info), (read_go, write_go) = os.pipe(), os.pipe()
         rest = {read_info, write_info, read_go, write_go}
         ours.callback(_close, rest)
@@ -309,7 +310,7 @@ class Box:
         self.close()
 
     def close(self) -> None:
-        """Ends everything in the box and waits until the kernel has done so; may be called twice."""
+        """Ends everything in the sandbox and waits until the kernel has done so; may be called twice."""
         if self._over:
             return
         self._over = True
@@ -328,7 +329,7 @@ class Box:
             self._group.close()
 
     def send(self, line: bytes) -> None:
-        """Writes a line; whoever does not read it is waited for until the time is over.
+        """Writes a line; waits for its reader until the time is over.
 
         Raises:
           BoxEndedError: it was not read.
@@ -364,7 +365,7 @@ class Box:
         return line
 
     def _wait(self, descriptor: int, event: int) -> None:
-        """Waits until a pipe can be used, and looks at what is used meanwhile: every 50 ms, however many messages."""
+        """Waits until a pipe can be used, and checks resources meanwhile: every 50 ms, however many messages."""
         while True:
             now = time.monotonic()
             if (left := self._deadline - now) <= 0:
@@ -373,7 +374,7 @@ class Box:
                 boxes = [box for box in (self, self.beside) if box is not None]
                 for box in boxes:
                     box.check()
-                # Who does nothing may have answered already; and of a long time without us one look says little.
+                # An idle process may have answered already; and one check says little about a long time without checks.
                 if not any(box._wants_processor() for box in boxes) and not _ready(descriptor, 0.0, event):  # noqa: SLF001 - of the same class
                     self._slept += min(now - self._looked, 2 * _WATCH)
                 for box in boxes:
@@ -387,7 +388,7 @@ class Box:
         return self._usage is not None and self._usage.wants_processor()
 
     def check(self) -> None:
-        """Looks at what its processes have used so far, together.
+        """Checks what its processes have used so far, together.
 
         Raises:
           BoxEndedError: more than its limits allow.
@@ -410,7 +411,7 @@ class Box:
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(min(_PATIENCE, max(0.0, self._deadline - time.monotonic())))
-        if code == 128 + signal.SIGSYS or self._too_much_memory():  # a system call that is not to be had
+        if code == 128 + signal.SIGSYS or self._too_much_memory():  # a system call that is forbidden
             return "memory_limit"
         if code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL):  # the soft and the hard limit of processor time
             return "time_limit"

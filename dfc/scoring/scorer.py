@@ -1,4 +1,4 @@
-"""The one form of every reward of texts: queries and answers in, values and which of them hold out."""
+"""The one form of every reward of texts: queries and answers in, values and which of them are valid."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,24 +9,24 @@ import numpy as np
 
 from dfc.errors import DfcError
 
-LONGEST_ANSWER = 200_000  # characters of a text that a checker looks at; what a policy says is bounded by its tokens
+LONGEST_ANSWER = 200_000  # characters of a text that a checker looks at; a policy's text is bounded by its tokens
 PATIENCE = 64  # answers after which a judge must have given a mark or a verdict
 
 
 class ScoringError(DfcError):
-    """Answers cannot be scored at all: a part is missing, or what scores them does not work."""
+    """Answers cannot be scored at all: a part is missing, or the scorer does not work."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What came of scoring n answers.
+    """The result of scoring n answers.
 
     Attributes:
       values: float32 [n]; 0 where `mask` is False.
       mask: bool [n], which answers could be scored. A wrong answer is scored, with a low value; where the scorer itself
         failed (no reference for the query, a judge that gave no verdict) nothing is known of the answer.
       counts: how often each thing happened, by its name, such as ``passed`` or ``time_limit``.
-      verdicts: what happened to each answer, in the words of `counts`.
+      verdicts: what happened to each answer, by the names of `counts`.
       means: of a sum of several scorers, each one's mean value over the answers that it scored, by its name.
       unscored: of a sum, how many answers each scorer could not score, by its name; those that scored all are left out.
     """
@@ -40,14 +40,14 @@ class Scores:
 
 
 class Scorer(Protocol):
-    """What scores answers; safe to call again, and not from two threads at once unless it says so."""
+    """Scores answers; safe to call again, and not from two threads at once unless it says so."""
 
     def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
         """Returns a value of each answer to the query of the same place.
 
         Args:
           queries: n texts.
-          answers: n texts of anybody: whatever they hold, they cost bounded time and memory.
+          answers: n untrusted texts: whatever they hold, they cost bounded time and memory.
 
         Raises:
           ValueError: not as many queries as answers.
@@ -93,8 +93,8 @@ def scores_of_each(
       score: of one pair, as for `scores_of`; called from several threads.
       pairs: of all answers.
       workers: answers scored at once.
-      check_stop: called in this thread after each answer, in their order. What it raises ends the scoring: answers that
-        have begun are waited for, the others do not begin.
+      check_stop: called in this thread after each answer, in their order. Its exception aborts the scoring: answers
+        that have begun are waited for, the others do not begin.
     """
     found = []
     pool = ThreadPoolExecutor(workers)

@@ -1,4 +1,4 @@
-"""A reward that is a sum of several, each with its weight; and one that is a function of one's own."""
+"""A reward that is a sum of several, each with its weight; and one that is a custom function."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from dfc.scoring.scorer import Scorer, Scores, ScoringError, checked_pairs
 
 
 class OwnFunction:
-    """Scores answers by a function of one's own; a scorer (`dfc.scoring.scorer.Scorer`).
+    """Scores answers by a custom function; a scorer (`dfc.scoring.scorer.Scorer`).
 
     Args:
       function: (queries, answers) -> a number for each answer; NaN or infinite: it has none.
@@ -47,20 +47,20 @@ class OwnFunction:
         if values.shape != (len(answers),):
             raise ScoringError(f"{wanted} an array {list(values.shape)}")
         mask = np.isfinite(values)
-        with np.errstate(over="ignore"):  # what is too large is refused by whoever learns from it
+        with np.errstate(over="ignore"):  # what is too large is refused where it is learned from
             return Scores(np.where(mask, values, 0).astype(np.float32), mask)
 
 
 class Sum:
     """Scores the weighted sum of what several scorers give; a scorer (`dfc.scoring.scorer.Scorer`).
 
-    An answer that one of them cannot score is not scored at all: what is left of a sum is no smaller reward. Use it in
+    An answer that one of them cannot score is not scored at all: the rest of a sum is no smaller reward. Use it in
     a ``with`` statement, whose end closes those that have something to close.
 
     Args:
       parts: name -> (weight, scorer).
       everywhere: names of those that every process of the run calls (a model over all devices); the others are called
-        by the first process alone, and all know what it found: what a clock decides is decided once.
+        by the first process alone, and its result is sent to all: what depends on a clock is decided once.
     """
 
     def __init__(self, parts: Mapping[str, tuple[float, Scorer]], everywhere: Sequence[str] = ()) -> None:

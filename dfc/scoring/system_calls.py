@@ -1,9 +1,9 @@
-"""A filter of system calls for the sandbox: memory that belongs to no process is not to be had there.
+"""A filter of system calls for the sandbox: memory that belongs to no process cannot be allocated there.
 
-System V segments, queues and semaphores, POSIX queues, ``memfd`` files and rings outlive the mappings of those who
-filled them, so no look at processes finds them. Who asks for one is killed by SIGSYS, and so is who calls the kernel as
-a program of another machine (32 bits, x32), whose numbers are others. Nothing that Python or its library does by itself
-is among them.
+System V segments, queues and semaphores, POSIX queues, ``memfd`` files and rings outlive the mappings of the processes
+that filled them, so no check of processes finds them. A process that asks for one is killed by SIGSYS, and so is one
+that uses the system calls of another machine (32 bits, x32), whose numbers differ. Nothing that Python or its library
+does by itself is among them.
 
 Source: seccomp(2), bwrap(1) ``--seccomp``; numbers from the kernel's tables (syscall_64.tbl, asm-generic/unistd.h).
 """
@@ -26,11 +26,11 @@ _X32 = 0x4000_0000  # the first number of x32
 
 @dataclasses.dataclass(frozen=True)
 class _Machine:
-    """How a kind of machine calls its kernel.
+    """The system calls of a kind of machine.
 
     Attributes:
       audit: the kernel's number of it, AUDIT_ARCH_*.
-      calls: name -> number of what is not to be had.
+      calls: name -> number of what is forbidden.
     """
 
     audit: int

@@ -1,4 +1,4 @@
-"""Rows to train on from a folder of trajectories: what to imitate, pairs, and the paper's Table 4.
+"""Training rows from a folder of trajectories: supervised rows, pairs, and the paper's Table 4.
 
     groups  the games that are there, those of ``build_data.game_groups``, without ``build_data.leave_out``
     data    sft.parquet, pairs.parquet, statistics.json (`dfc.rows.preference_pairs`; rules: `dfc.rows.selection`)
@@ -58,7 +58,7 @@ def _build(config: BuildData, folder: RunFolder) -> None:
 
 
 def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str]:
-    """Returns the games to choose from, of those that there are trajectories of; others may well be left out.
+    """Returns the games to choose from, among those with trajectories; others may be left out.
 
     Raises:
       DatasetError: a game that is named has no trajectory, or no game remains.
@@ -82,11 +82,11 @@ def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str
 
 
 def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: str) -> None:
-    """Raises where there is nothing to train on; says where there is nothing for one kind of training.
+    """Raises if no training row was built; prints a note if one kind of training has none.
 
     Raises:
-      DatasetError: a file that is needed has no row, or none has one; says what there was of each game and what could
-        be changed.
+      DatasetError: a file that is needed has no row, or none has one; states the counts of each game and which
+        settings to change.
     """
     lacking = {}
     if not sum(group.sft for group in statistics):
@@ -113,4 +113,4 @@ def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...],
     if refused and needed != "none":
         raise DatasetError("; ".join(f"{trajectories}: {lacking[file]}" for file in refused))
     for file, why in lacking.items():
-        print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is not there
+        print(f"{file} has no row: {why}", flush=True)  # noqa: T201 - what is missing

@@ -1,7 +1,7 @@
 """Rows to train on from stored dialogues of any number of players (Playpen, arXiv 2504.08590, sections 4.3.1, 4.3.2).
 
-    dialogues  of every source: trajectories of ours, both seats, or published interactions (`dfc.rows.dialogues`),
-               which are mended as the paper's authors did (`dfc.rows.dialogue_repairs`)
+    dialogues  of every source: trajectories of dfc, both seats, or published interactions (`dfc.rows.dialogues`),
+               which are repaired as the paper's authors did (`dfc.rows.dialogue_repairs`)
     choice     what to imitate, pairs of dialogues, pairs of one reply (rules: `dfc.rows.dialogue_rows`)
     data       NAME.jsonl and NAME_held_out.jsonl of each kind in ``wanted``, statistics.json; layouts: docs/data.md
     tables     tables.md, in the shape of the paper's Tables 3 and 4
@@ -74,7 +74,7 @@ def _build(config: BuildDialogues, folder: RunFolder) -> None:
 def _read(
     config: BuildDialogues,
 ) -> tuple[list[Dialogue], collections.Counter[str], collections.Counter[tuple[str, str]]]:
-    """Returns the dialogues of all sources, mended; by game what was unfinished; by game and field what was mended.
+    """Returns the repaired dialogues of all sources; unfinished ones by game; repairs by game and field.
 
     Raises:
       DatasetError: a source cannot be read, or a game is named that has no dialogue or is for evaluation only.
@@ -118,7 +118,7 @@ def _read(
 
 
 def _left_out(mended: Mapping[tuple[str, str], int]) -> str:
-    """Returns how many dialogues the repairs left out, in words; nothing where there is none."""
+    """Returns a note on how many dialogues the repairs left out; empty if none."""
     number = sum(count for (_, field), count in mended.items() if field.startswith("rows_"))
     return f" (repairs left out {number} published ones; repairs=() takes them as they are)" if number else ""
 
@@ -127,7 +127,7 @@ def _refuse_nothing(config: BuildDialogues, rows: DialogueRows) -> None:
     """Raises where a file that is wanted has no row.
 
     Raises:
-      DatasetError: says what there was of each game and what could be changed.
+      DatasetError: states the counts of each game and which settings to change.
     """
     found = []
     for kind in WANTED:

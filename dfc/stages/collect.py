@@ -2,12 +2,12 @@
 
     play        a chunk of games, in an order that mixes games and keeps the samples of a task together
     write       every trajectory of the chunk, however it ended, to the disk; then the next chunk
-    collection  collection.json: what came of it, per game
+    collection  collection.json: results per game
 
-Resume: what lies on the disk is not played again (`dfc.records.collection`); the chunk that was being played is.
+Resume: what is on disk is not played again (`dfc.records.collection`); the chunk that was being played is.
 
-The policy is the run's model, or a demonstrator: a scripted player or a chat endpoint, whose games are written down in
-that model's tokens.
+The policy is the run's model, or a demonstrator: a scripted player or a chat endpoint, whose games are stored in that
+model's tokens.
 
 The recipe branch is this one with games that begin at turns of recorded ones (`dfc.records.branches`).
 
@@ -44,7 +44,7 @@ from dfc.runs.stop_signals import Stop
 from dfc.stages.demonstrations import Demonstrations
 
 RESULT = "collection.json"
-_MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, that are worth a word
+_MANY_CUT = 0.1  # of a game's trajectories, cut by limits outside of its rules, from which a warning is printed
 
 
 def run(config: Collect | Branch, folder: RunFolder, stop: Stop) -> None:
@@ -113,7 +113,7 @@ class _Chunks:
     shown: Watched
 
     def take(self, found: list[TrajectorySummary], seconds: float) -> None:
-        """Takes what came of a chunk and the seconds that playing it took.
+        """Records a chunk's outcomes and the seconds it took to play.
 
         Raises:
           DfcError: all of a game is inconclusive about the policy, although many were played.

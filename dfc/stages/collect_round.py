@@ -41,7 +41,7 @@ CHOICES = "choices.json"  # how often which group was chosen, and its score
 def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
     """Collects the trajectories of one round from groups chosen as it goes; resumes where it was stopped.
 
-    What was chosen follows from the seed and from the trajectories that lie there, so nothing else is stored.
+    The choices follow from the seed and the stored trajectories, so nothing else is stored.
 
     Raises:
       DfcError: no trajectory of a game is conclusive about the policy, although many were played.
@@ -112,7 +112,7 @@ def _next(chooser: "Chooser") -> list[TaskSample]:
 
 
 def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> list[TrajectorySummary]:
-    """Takes the steps that are done, without playing or writing anything; returns what came of them.
+    """Goes through the finished steps without playing or writing anything; returns their outcomes.
 
     A step is done if its line and all of its trajectories are on record. Lines after the last such one are cut off.
     """
@@ -136,7 +136,7 @@ def _went_on(folder: RunFolder, chooser: "Chooser", collected: Collection) -> li
 
 @dataclasses.dataclass
 class _Played:
-    """What one step took to play; nothing where its trajectories lay there already."""
+    """What one step cost to play; zero if its trajectories were stored already."""
 
     workers: RolloutWorkers
     costs: Costs
@@ -145,7 +145,7 @@ class _Played:
     seconds: float = 0.0
 
     def chunk(self, found: list[TrajectorySummary], seconds: float) -> None:
-        """Takes what came of a chunk of games, and notes what it cost: a stop before the step's end loses nothing."""
+        """Records a chunk's outcomes and its cost: a stop before the step's end loses nothing."""
         self.games += len(found)
         self.generated_tokens += sum(summary.generated_tokens for summary in found)
         self.seconds += seconds
@@ -207,7 +207,7 @@ class Chooser:
         return self.waiting
 
     def observe(self, found: Sequence[TrajectorySummary]) -> None:
-        """Takes what came of the attempts chosen last."""
+        """Records the outcomes of the attempts chosen last."""
         by_task_sample = {summary.task_sample: summary for summary in found}
         for arm, task_samples in self._waiting:
             said = [

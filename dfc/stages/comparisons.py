@@ -46,13 +46,13 @@ def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
 
 
 class Comparisons:
-    """Asks the judge about pairs; the endpoint is there from the first pair on that somebody has to be asked about.
+    """Asks the judge about pairs; the endpoint is opened at the first pair without a verdict.
 
     Args:
       config: of the run.
       instructions: of the run.
       answers: name -> that one's answers, one to every instruction.
-      before: records of earlier starts; those of the first process are looked at.
+      before: records of earlier starts; those of the first process are used.
       check_stop: called while replies are waited for.
     """
 
@@ -85,7 +85,7 @@ class Comparisons:
             endpoint.close()
 
     def tells(self, record: Mapping[str, Any]) -> bool:
-        """Returns whether a record says anything of the judge: not if it has judged others and fails here."""
+        """Returns whether a record is evidence about the judge: not if it has judged others and fails here."""
         return not (self._verdicts and (record.get("refused") or record.get("unanswered")))
 
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Games of somebody who needs no engine, in the tokens of the model that is to imitate them."""
+"""Games of players that need no engine, in the tokens of the model that is to imitate them."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ class Demonstrations:
     With several processes each plays all of them: scripted players are cheap, and endpoints are for one process.
 
     Attributes:
-      source: the folder of the model whose tokenizer and chat template write the games down.
-      device: what computes, in words.
+      source: the folder of the model whose tokenizer and chat template encode the games.
+      device: the hardware, as text.
       concurrency: games that are played side by side.
     """
 
@@ -44,7 +44,8 @@ class Demonstrations:
 
         Args:
           config: of a collection that names a demonstrator, checked.
-          check_stop: ends a play between two replies by what it raises (`dfc.runs.stop_signals.Stop.check_stop`).
+          check_stop: called between two replies; its exception aborts the play
+            (`dfc.runs.stop_signals.Stop.check_stop`).
         """
         self._config, self._check_stop = config, check_stop
         self.source: Path = huggingface.resolve(config.model.path)

@@ -39,7 +39,7 @@ def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
     schedule = _schedule(config)
     total = sum(len(games) for _, games in schedule)
     done = total - sum(len(store.missing(games)) for _, games in schedule)
-    print(f"{total} games, {done} of them on record", flush=True)  # noqa: T201 - what a person wants to know
+    print(f"{total} games, {done} of them on record", flush=True)  # noqa: T201 - progress
     if done < total:
         with TournamentPlayers(config) as contestants:
             players_on_record.refuse_others(folder, contestants.fingerprints())

@@ -95,7 +95,7 @@ def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
       ConfigError: a file cannot be read, a part that scores is not installed, a question leaves no room for an answer,
         or a policy is no model of the run's shape and tokenizer.
       PlayerError: the judge gives no verdicts.
-      RunFolderError: a policy, the instructions or somebody's answers are not those of the records.
+      RunFolderError: a policy, the instructions or the answers of a file are not those of the records.
     """
     specs = [player_specs.parse(text) for text in config.policies]
     files = _read(config)
@@ -135,7 +135,7 @@ def _unanswered(record: Mapping[str, Any]) -> bool:
 
 def _say(text: str) -> None:
     if multihost.is_primary():
-        print(text, flush=True)  # noqa: T201 - what a person waits for
+        print(text, flush=True)  # noqa: T201 - progress
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _read(config: EvaluateAnswers) -> _Files:
 
 
 def _digests(files: _Files) -> dict[str, str]:
-    """Returns what tells the texts that are compared from others, by the keys of the configuration."""
+    """Returns what identifies the compared texts, by configuration key."""
     texts: dict[str, object] = {"pairwise.instructions": list(files.instructions)} if files.instructions else {}
     texts |= {f"pairwise.outputs.{name}": list(outputs) for name, outputs in files.outputs.items()}
     return {name: hashlib.sha256(json.dumps(text, default=vars).encode()).hexdigest() for name, text in texts.items()}
@@ -297,7 +297,7 @@ def _compare(
 
 
 def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
-    """Returns everybody's answers to the instructions, in their order; a baseline's second ones by a name of their own.
+    """Returns all answers to the instructions by name, in order; a baseline's second ones by a name of their own.
 
     Args:
       config: of the run.
@@ -353,7 +353,7 @@ def _warn_of_refused(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 class _Scorers:
-    """What scores the answers to the questions of a run; made before any model, so that what is missing shows at once.
+    """The scorer of a run's questions; made before any model, to fail early if a dependency is missing.
 
     Raises:
       ConfigError: a part is not installed.

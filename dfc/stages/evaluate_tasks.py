@@ -64,7 +64,7 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results.
 
     Raises:
-      ConfigError: a policy is no model of the run's shape and tokenizer; before any game.
+      ConfigError: a policy's model differs from the run's in shape or tokenizer; before any game.
     """
     specs = player_specs.policies(config)
     games = split_games(config.games, config.split)
@@ -129,7 +129,7 @@ def _play(
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - what a person wants to know
+    print(line, flush=True)  # noqa: T201 - progress
 
 
 # ---- what is played --------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class _Players:
         return self._others[spec.name]
 
     def _opponent(self, policy: str) -> str:
-        """Returns the name of who sits beside a policy in games for a team, as records have it."""
+        """Returns the name of a policy's partner in games for a team, as in records."""
         return policy if self._config.opponent == "itself" else self._config.opponent
 
     def _play_model(self, spec: PlayerSpec, episode_specs: list[EpisodeSpec], temperature: float) -> list[Episode]:
@@ -236,7 +236,7 @@ class _Players:
             self._folder.note_device(self._workers.device)
         sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
         policy = self._policy(spec, self._workers)
-        # Where nobody sits in another seat: a scripted player keeps no conversation in the engine.
+        # Where no one plays another seat: a scripted player keeps no conversation in the engine.
         alone = all(info.seats == 1 for info in self._workers.info.values())
         opponent = RandomLegal() if alone else self._config.opponent
         name = "none" if alone else self._opponent(spec.name)
@@ -244,16 +244,16 @@ class _Players:
 
     def _policy(self, spec: PlayerSpec, workers: RolloutWorkers) -> PolicyWeights:
         if self._loaded is None or self._loaded[0] != spec.name:
-            self._loaded = None  # what is let go makes room for what is read
+            self._loaded = None  # frees memory for the weights to read
             self._loaded = (spec.name, workers.weights_of(spec))
         return self._loaded[1]
 
 
 def _refuse_other_kinds(config: EvaluateTasks) -> None:
-    """Raises where a policy that is a model is none of the run's shape and tokenizer.
+    """Raises if a policy's model differs from the run's in shape or tokenizer.
 
     Raises:
-      ConfigError: names each of them. WeightsError: a folder is no model that is computed here.
+      ConfigError: names each of them. WeightsError: a folder holds no supported model.
     """
     models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
     found = []

@@ -1,4 +1,4 @@
-"""Training on rows that lie there: supervised on trajectories, or from preferences on pairs; read from top to bottom.
+"""Training on stored rows: supervised on trajectories, or from preferences on pairs; read from top to bottom.
 
     rows       read and checked to the end before anything trains, those that are held out too
     reference  log-probabilities of the model before training, once, kept beside the data
@@ -64,7 +64,7 @@ _LOOKED_AT, _MUCH_PADDING = 50, 0.4
 
 
 def run(config: Config, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
+    """Runs the recipe; resumes if the folder holds a checkpoint. The result is in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
         training_summary.show(folder)
@@ -84,7 +84,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     params = trainer.initial_params(weights, config.seed)
     trainer.bound_growth(params)
     base_params = None if config.adapter.rank == 0 else trainer.frozen_params(weights)
-    del weights  # beside what is trained they would be a second copy
+    del weights  # they would be a second copy of the weights
 
     # ---- reference ----------------------------------------------------------------------------------------------
     def packed(some: TrainingRows, which: UpdateRows, frozen: Params | None) -> Batches:
@@ -195,7 +195,7 @@ def _read(config: Config, source: Location, stop: Stop) -> _Data:
         what = "pairs" if len(found.sides) == 2 else "trajectories"
         use = "held out" if place == config.held_out.data else "trained on"
         tokens, actions = found.lengths.sum(), found.actions.sum()
-        print(f"{len(found):,} {what}, {tokens:,} tokens, {actions:,} of them {use}", flush=True)  # noqa: T201 - what a person wants to know
+        print(f"{len(found):,} {what}, {tokens:,} tokens, {actions:,} of them {use}", flush=True)  # noqa: T201 - progress
         return found
 
     places = [config.data, *config.data_shares, *filter(None, [config.held_out.data])]
@@ -210,7 +210,7 @@ def _read(config: Config, source: Location, stop: Stop) -> _Data:
 
 
 def _update_rows(config: Config, files: Sequence[TrainingRows]) -> UpdateRows:
-    """Returns which rows each update has, and prints what comes of the shares."""
+    """Returns which rows each update has, and prints how often each row is trained on."""
     first, *others = files
     found = UpdateRows(
         len(first),
@@ -226,7 +226,7 @@ def _update_rows(config: Config, files: Sequence[TrainingRows]) -> UpdateRows:
                 f"{file.path}: none of its {len(file)} rows would be trained on in {found.updates} updates of "
                 f"{config.batch_size} rows; raise its share in data_shares, or max_updates"
             )
-        print(f"{file.path}: each row is trained on {count / len(file):.2f} times", flush=True)  # noqa: T201 - what comes of the shares
+        print(f"{file.path}: each row is trained on {count / len(file):.2f} times", flush=True)  # noqa: T201 - the effect of the shares
     return found
 
 
@@ -403,11 +403,11 @@ def make_trainer(
 
 
 def make_loss(config: Config, shortest: int) -> LossFunction:
-    """Returns the loss as a trainer wants it; a batch has the reference's log-probabilities, if they are read.
+    """Returns the loss in the trainer's signature; a batch has the reference's log-probabilities if they are read.
 
     Args:
       config: which loss.
-      shortest: tokens of the shortest row, which bounds how many lie in a packed one.
+      shortest: tokens of the shortest row, which bounds how many fit into a packed one.
     """
 
     def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:

@@ -1,6 +1,6 @@
-"""The batches of a run over rows that lie there: a seeded order with random access, packed ahead of the device.
+"""The batches of a run over stored rows: a seeded order with random access, packed ahead of the device.
 
-Which rows an update has, and where they lie, is a function of its number, the seed and the lengths of all rows: the
+Which rows an update has, and their layout, is a function of its number, the seed and the lengths of all rows: the
 same after a restart and on every host. A host fills in only the rows of a batch that its devices hold.
 """
 
@@ -47,7 +47,7 @@ class Batch:
 def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: ANN401 - grain carries no types
     """Returns the row numbers of every update, int64 [at most batch_size], as a grain MapDataset.
 
-    Each epoch has every row once, in an order of its own; its last update has what is left.
+    Each epoch has every row once, in an order of its own; its last update has the remainder.
 
     Args:
       rows: how many there are.
@@ -100,7 +100,7 @@ class UpdateRows:
 
 
 def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Segment]]:
-    """Returns a function that gives the sides of a row as packing wants them."""
+    """Returns a function that returns the sides of a row as packing takes them."""
 
     def sides(row: int) -> list[Segment]:
         return [
@@ -148,7 +148,7 @@ class Batches:
         self._sides, self._reference = sides_of(rows, reference), reference is not None
 
     def layouts(self, update: int) -> tuple[np.ndarray, list[Layout]]:
-        """Returns the row numbers of an update and where they lie; a layout's units are positions in the former."""
+        """Returns the row numbers of an update and their layout; a layout's units are positions in the former."""
         chosen = self._update_rows[update]
         return chosen, lay_out(self.rows.lengths[chosen].tolist(), *self._shape)
 

@@ -1,4 +1,4 @@
-"""Whether what an update made can be kept: finite numbers, a change and weights within bounds.
+"""Whether an update can be kept: finite numbers, a change and weights within bounds.
 
 A rate that is much too high does not end in NaN at once. Adam moves every weight by about the learning rate, so the
 first update at a rate of 10, or of 1e30, gives weights that are finite and worth nothing, and saving them would leave a

@@ -47,7 +47,7 @@ def save_policy(
 def diverged(
     why: str, rate: float, policy: Path | None = None, step: int = 0, *, key: str = "optimizer.learning_rate"
 ) -> TrainingError:
-    """Returns what to report to whoever started a run that diverged: what happened, what is left, how to continue.
+    """Returns the message of a run that diverged: what happened, what is saved, how to continue.
 
     Args:
       why: which update is refused, and for what.

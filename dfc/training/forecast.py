@@ -1,4 +1,4 @@
-"""What a run is going to take, told before its first step from the first games that it has played."""
+"""A forecast of a run's duration from its first games, printed before its first step."""
 
 import dataclasses
 import time
@@ -29,7 +29,7 @@ class Pace:
 
 
 def lines(pace: Pace, trained: int, judged: int, matches: int, shorter: Sequence[str]) -> list[str]:
-    """Returns games, tokens and time of a run in words, and a warning where playing alone takes more than an hour.
+    """Returns a text of a run's games, tokens and time, and a warning if playing alone takes more than an hour.
 
     Args:
       pace: of the first games; without any, as after a resume, the progress of the first iteration tells the time.

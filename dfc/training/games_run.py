@@ -119,7 +119,7 @@ class GamesRun(PolicyRun[State]):
         asks_reference: bool = False,
         policies: tuple[str, ...] = (),
     ) -> "GamesRun":
-        """Loads the model, and makes what plays and what trains it.
+        """Loads the model, and makes the workers and the trainer.
 
         Args:
           config: of the run.
@@ -160,7 +160,7 @@ class GamesRun(PolicyRun[State]):
         )
 
     def close(self) -> None:
-        """Notes what endpoints have cost, and gives up what plays; nothing can be played afterwards."""
+        """Records what endpoints have cost, and closes the workers; nothing can be played afterwards."""
         if self._costs is not None:
             self._costs.note(self.workers.endpoints)
         self.workers.close()
@@ -202,7 +202,7 @@ class GamesRun(PolicyRun[State]):
         """Returns the model's weights at full precision."""
         if self.config.adapter.base == "full":
             return self.workers.initial_params
-        # The files have what four bits have lost. Room for the whole model: this is the last thing such a run does.
+        # The files hold the precision that four bits lose. There is room for the whole model: the run ends here.
         self.close()
         self.weights = self.reference_params = self.initial_params = None
         return huggingface.load(self.source, mesh=self.workers.mesh, dtype=self.config.model.dtype)[1]

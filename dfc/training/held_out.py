@@ -1,7 +1,7 @@
 """The loss on rows that are not trained on, and which of the policies it was taken of becomes the run's.
 
 The loss is that of training, over all rows held out at once and without dropout: the same mean, so it does not depend
-on how rows are cut into micro-batches or lie on devices. The weights of every policy that may still be the one lie in
+on how rows are cut into micro-batches or placed on devices. The weights of every policy that may still be chosen are in
 the folder ``candidates`` of the run; no optimizer's state is among them, and beside adapters not the model either.
 
 A kill at any moment changes nothing: a policy is written before the record of its check, and one that no checkpoint

@@ -1,4 +1,4 @@
-"""How far the log-probabilities of action tokens lie from those of before: what two programs make of one policy."""
+"""How far log-probabilities of action tokens differ from earlier ones: two programs' results for one policy."""
 
 from collections.abc import Mapping, Sequence
 

@@ -52,7 +52,7 @@ def _matches(run: GamesRun, name: str, policy: PolicyWeights, game_ids: Collecti
 
 
 def forecast_lines(run: GamesRun, turns: int, between: int = 0) -> list[str]:
-    """Returns in words what a run is going to take.
+    """Returns a text that forecasts a run's duration.
 
     Args:
       run: whose first games are played.

@@ -18,7 +18,7 @@ def make_trainer(
     loss: LossFunction | Mapping[str, LossFunction],
     mesh: Mesh,
 ) -> Trainer:
-    """Returns what trains.
+    """Returns the trainer.
 
     Args:
       config: of the run.

@@ -1,8 +1,8 @@
 """Log-probabilities under the model before training, computed once and kept beside the data.
 
-They lie in ``reference-<key>`` as parts of many rows. The key is made of the weights, the type they are computed in and
-the tokens of the data, so another model or other data never read them. A part appears whole or not at all; a run that
-was stopped resumes with the missing parts, a run with the same model and data reads them. With several hosts all
+They are stored in ``reference-<key>`` as parts of many rows. The key is made of the weights, the type they are computed
+in and the tokens of the data, so another model or other data never read them. A part appears whole or not at all; a run
+that was stopped resumes with the missing parts, a run with the same model and data reads them. With several hosts all
 compute together, the first one writes, and all read.
 """
 
@@ -42,7 +42,7 @@ class ReferenceLogprobs:
     """Log-probabilities of all action tokens.
 
     Attributes:
-      folder: where they lie.
+      folder: where they are stored.
       values: float32, those of all rows one after another, per side.
       ends: where those of each row end, int64 [rows], per side.
     """
@@ -58,7 +58,7 @@ class ReferenceLogprobs:
 
 
 def key(source: Location, rows: TrainingRows, *, dtype: str, base: str) -> str:
-    """Returns a text that other weights, other data or another type of computation do not have.
+    """Returns a key that differs for other weights, other data or another type of computation.
 
     Args:
       source: the model's folder; its weights are read to the last byte.
@@ -126,7 +126,7 @@ def obtain(
       row_length: tokens of a packed row.
       micro_batch_rows: rows of a micro-batch.
       own: as for `dfc.training.batches.Batches`.
-      stop: looked at after every part.
+      stop: checked after every part.
       halves: as for `dfc.training.batches.Batches`.
 
     Raises:
@@ -268,7 +268,7 @@ def _only_writer(folder: Path, stop: Stop) -> Iterator[None]:
                 except OSError as error:
                     refusal = f"{folder}: cannot be locked: {error.strerror or error}"
             free, refusal = multihost.broadcast([lock is not None, refusal])
-            if refusal:  # on every host: nobody waits for one that has failed
+            if refusal:  # on every host: no host waits for one that has failed
                 raise DatasetError(refusal)
             if free:
                 break

@@ -5,7 +5,7 @@
     train      the iterations of a stage
 
 It is an iteration of Divide-Fuse-Conquer (arXiv 2505.16401, Algorithm 2); with what that method adds turned off, as
-`RlRunConfig` has it by default, it is one of GRPO (arXiv 2402.03300). A method of one's own replaces some of the
+`RlRunConfig` has it by default, it is one of GRPO (arXiv 2402.03300). A method of your own replaces some of the
 functions (`dfc.training.method.Method`), and may have stages around it.
 
 How it departs from the paper:
@@ -381,7 +381,7 @@ def share_out(
     *,
     trained: np.ndarray | None = None,
 ) -> Shares:
-    """Deals out groups of samples to the updates of an iteration; an update for which nothing is left is left out.
+    """Deals out groups of samples to the updates of an iteration; an empty update is left out.
 
     Args:
       samples: what was sampled.
@@ -403,13 +403,13 @@ def share_out(
 def donates(run: GamesRun, state: State) -> bool:
     """Returns whether an iteration's first update may take the memory of the policy it begins with.
 
-    What goes in is wanted again if the update is dropped, the start by every stage, and the past by a pool.
+    The old policy is needed again if the update is dropped, the initial one by every stage, past ones by a pool.
     """
     return run.config.acceptance.rule == "always" and state.best is not run.initial_params and not state.pool
 
 
 def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
-    """Returns GRPO as a trainer wants it.
+    """Returns the GRPO loss in the trainer's signature.
 
     The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
     `config.importance_cap` is above 0. None is right for the first update of an iteration only.
@@ -465,7 +465,7 @@ def update(
     metrics = {"updates": float(len(shares))}
     shape = config.batch.row_length, config.batch.micro_batch_rows
     batches = [packed(share, *shape, trainer.halves) for share in shares]
-    # Later updates are corrected by what the trainer makes of the weights that sampled; the first one is at them.
+    # Later updates are corrected by the trainer's log-probabilities at the sampling weights; the first is at these.
     corrects = config.grpo.importance_cap > 0
     proximal = [
         trainer.logprobs(params, batch, base_params=base_params, check_stop=run.stop.check_stop)
@@ -495,7 +495,7 @@ def update(
         }
         for name, value in found.items():
             metrics[name] = metrics.get(name, 0.0) + value / len(shares)
-        if number == 0:  # afterwards the change of the policy comes in
+        if number == 0:  # later ones include the change of the policy
             metrics |= made.gap
     return Updated(params, optimizer, metrics)
 
@@ -510,7 +510,7 @@ def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = N
 
     Args:
       episodes: games that were played.
-      known: rates of before.
+      known: earlier rates.
 
     Raises:
       TrainingError: every episode of a game failed.

@@ -1,6 +1,6 @@
 """Rows of several files in one run: of every update a share comes from each further file.
 
-What is to be learned is gone through as ever, every row once per epoch. Beside it lie rows of what is not to be
+The data itself is gone through as usual, every row once per epoch. Mixed in are rows of what is not to be
 forgotten (rehearsal: Playpen, arXiv 2504.08590, appendix E.1, which does not say the share): a further file is gone
 through in seeded orders, again and again, as often as its share asks for.
 """

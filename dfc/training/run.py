@@ -85,7 +85,7 @@ class TrainingRun(abc.ABC, Generic[S]):
     saved: int | None = dataclasses.field(default=None, kw_only=True)
 
     UNIT: ClassVar[str] = "iteration"
-    """What `RunState.steps` counts, in words."""
+    """What `RunState.steps` counts, as text."""
 
     @abc.abstractmethod
     def begin(self) -> S:
@@ -109,10 +109,10 @@ class TrainingRun(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def diverged(self, state: S, why: str) -> TrainingError:
-        """Returns what to report to whoever started the run, after an update that is refused.
+        """Returns the message that the run ends with after an update that is refused.
 
         Args:
-          state: before the update, which may have taken its arrays.
+          state: before the update, which may have reused the memory of its arrays.
           why: which update is refused, and for what.
         """
 
@@ -160,7 +160,7 @@ class TrainingRun(abc.ABC, Generic[S]):
                 return iterate(state)
         except DivergenceError as error:
             why = str(error)
-        raise self.diverged(state, why)  # here, where the error holds the refused weights no more
+        raise self.diverged(state, why)  # here, where the error no longer holds the refused weights
 
 
 def loop(
@@ -253,7 +253,7 @@ class PolicyRun(TrainingRun[S]):
         return {name: dict.fromkeys(self.policies, tree) for name, tree in found.items()} if self.policies else found
 
     def full_weights(self) -> Params:
-        """Returns the model's weights at full precision: the files have what four bits have lost."""
+        """Returns the model's weights at full precision: the files hold the precision that four bits lose."""
         mesh = self.trainer.execution.mesh
         return huggingface.load(self.source, mesh=mesh, dtype=self.config.model.dtype)[1]
 
@@ -291,7 +291,7 @@ class PolicyRun(TrainingRun[S]):
         """Returns the weights to continue from after an update was refused, and their step: the newest that are saved.
 
         Args:
-          state: before the update, which may have taken its arrays.
+          state: before the update, which may have reused the memory of its arrays.
         """
         return self.newest_saved() if gone(state.trained) else (state.trained, state.steps)
 

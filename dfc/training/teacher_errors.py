@@ -1,7 +1,8 @@
 """Games that the other seat's error ended: played again, replaced, or left out of training.
 
 Where the policy takes one role of a team's game and a frozen partner, its teacher, the other one, a game may end by
-what the teacher did. `settle` decides what is learned from instead, so that nobody learns from the teacher's errors.
+what the teacher did. `settle` decides what is learned from instead, so that the policy does not learn from the
+teacher's errors.
 
     again      up to `teacher_replays` times with other sampling seeds, all that are to be played again together
     member     then another game of the same group stands in, chosen at random among those that went well
@@ -34,7 +35,7 @@ _NAMED = 5  # reasons in the error that stops a run
 
 @dataclasses.dataclass(frozen=True)
 class Settled:
-    """What becomes of the games of an iteration.
+    """How the games of an iteration are used.
 
     Attributes:
       played: every game that was played, each once: those of the iteration's specs, then those played again. Those that
@@ -55,7 +56,7 @@ class Settled:
 
 
 def error_of(episode: Episode) -> str | None:
-    """Returns the error of the other seat that ended a game, in words; None where there is none.
+    """Returns the error of the other seat that ended a game, as text; None if there is none.
 
     It is one of: the game of a team was broken off for the other seat's reply, or lost by one against the rules
     (`Episode.lost_by`: a clue with the word or a taboo word in it); the other seat's context was full; the game failed.
@@ -87,7 +88,7 @@ def settle(
 
     Args:
       specs: of the iteration; those of one group have the same `group` and seat.
-      episodes: what came of them, in their order; with ``count`` there may be several for each.
+      episodes: their results, in order; with ``count`` there may be several for each.
       handling: ``replace``, ``leave_out`` (nothing is played again) or ``count``, which changes nothing.
       replays: how often one game is played again at most.
       seed: of the choice of what stands in.
@@ -179,7 +180,7 @@ class _Settling:
         self.metrics["teacher/left_out"] = float(len(bad))
 
     def done(self) -> Settled:
-        """Returns what came out."""
+        """Returns the result."""
         played = [
             episode if error is None else dataclasses.replace(episode, left_out=True)
             for episode, error in zip(self.played, self.errors, strict=True)

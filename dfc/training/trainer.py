@@ -42,12 +42,12 @@ class Update:
       gradient_norm: global norm before clipping.
       weight: units the loss was averaged over.
       metrics: means over the loss's unit.
-      gap: how far the log-probabilities of action tokens, before this update, lie from those in the batch: from the
+      gap: how far the log-probabilities of action tokens, before this update, are from those in the batch: from the
         reference's where it has them (``drift``), else from the sampler's (``sampler_gap``). With d the new less the
         old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the mean of exp(d) - 1 -
         d, an estimate of KL(old, new) that is unbiased and never negative (Schulman, Approximating KL divergence, 2020:
-        "k3"). In the first update after sampling it is what two programs make of the same weights; in later ones the
-        change of the policy comes in.
+        "k3"). In the first update after sampling it is the difference between two programs on the same weights; later
+        ones include the change of the policy.
     """
 
     params: Params
@@ -64,7 +64,7 @@ class Trainer:
 
     What is trained is a tree of arrays made by `initial_params`: the weights, in the layout and type that
     `TrainingConfig` asks for, or, with `lora`, adapters beside weights that stay as they are. `policy` turns it into
-    what plays.
+    rollout weights.
 
     Attributes:
       config: of the model.
@@ -177,11 +177,11 @@ class Trainer:
         return jax.tree.map(place, shapes, is_leaf=_is_tree)
 
     def policy(self, params: Params) -> Params:
-        """Returns what plays and is saved: unrolled, of the model's dtype; adapters stay adapters, unrolled."""
+        """Returns the weights to play and to save: unrolled, of the model's dtype; adapters stay adapters, unrolled."""
         return params if self._as_is() else self.programs["policy"](params)
 
     def frozen_params(self, params: Params) -> Params:
-        """Returns a model's unrolled weights as `update` wants them for `base_params` and `reference_params`."""
+        """Returns a model's unrolled weights in the form of `update`'s `base_params` and `reference_params`."""
         return self.programs["frozen_params"](params) if self._training.scan_layers else params
 
     def _as_is(self) -> bool:
@@ -211,7 +211,7 @@ class Trainer:
     # ---- placement ----------------------------------------------------------------------------------------------
 
     def shardings(self, *, stacked: bool) -> Params:
-        """Returns where each array of the trained tree lies; without a mesh None."""
+        """Returns the placement of each array of the trained tree; without a mesh None."""
         if self._mesh is None:
             return None
         if self._lora is None:
@@ -338,7 +338,7 @@ class Trainer:
         """Returns log-probabilities float32 [B, T] of the action tokens of each micro-batch, 0 elsewhere.
 
         Those of the policy about to be trained, dropout off. Taken before the first of several updates, they are what
-        `update` wants as `proximal` in the later ones.
+        `update` takes as `proximal` in the later ones.
 
         Args:
           params: the trained tree.
@@ -347,7 +347,7 @@ class Trainer:
           check_stop: as for `update`.
 
         Raises:
-          ValueError: `base_params` is missing or not wanted.
+          ValueError: `base_params` is missing or not expected.
         """
         self._check_base_params(base_params)
         program = self.programs["own_logprobs"]
@@ -416,21 +416,21 @@ class Trainer:
           state: the optimizer's.
           micro_batches: of few shapes; or parts, of a trainer that has their losses, each with micro-batches of its
             own.
-          reference_params: weights whose log-probabilities the loss wants beside the policy's (for a KL term).
+          reference_params: weights whose log-probabilities the loss needs besides the policy's (for a KL term).
           base_params: with `lora`, the weights beside the adapters; given as `reference_params` too, the reference
             policy is the model with its adapters off, without a second copy.
           proximal: of every micro-batch, log-probabilities under the weights that sampled (see `logprobs`), handed to
             the loss as its fourth argument; None hands it three.
           dropout_seed: with `lora`, of the adapters' dropout; None turns it off.
-          donate: reuse the memory of `params` and `state`, which are gone afterwards.
-          check_stop: called between micro-batches, while `params` and `state` are what they were; what it raises ends
+          donate: reuse the memory of `params` and `state`, which are invalid afterwards.
+          check_stop: called between micro-batches, while `params` and `state` are what they were; its exception aborts
             the update (`dfc.runs.stop_signals.Stop.check_stop`). All processes of a run call it equally often.
 
         Raises:
-          ValueError: `base_params` is missing or not wanted; `proximal` is not one array per micro-batch; a part is of
-            no loss of the trainer or given twice, has no micro-batch, or not one array of the reference for each.
+          ValueError: `base_params` is missing or not expected; `proximal` is not one array per micro-batch; a part
+            names an unknown loss or is repeated, has no micro-batch, or not one array of the reference for each.
           DivergenceError: the loss, the gradient or a weight is not finite, or a weight or the change has left
-            the range of `TrainingConfig.max_growth` or `max_update`; what `donate` gave away is gone all the same.
+            the range of `TrainingConfig.max_growth` or `max_update`; donated arrays are invalid even then.
         """
         self._check_base_params(base_params)
         parts = parts_of(micro_batches)
@@ -445,7 +445,7 @@ class Trainer:
             placed = self._placed(batch)
             if reference_params is not None and reference_logprobs is None:
                 reference_logprobs = self.programs["logprobs"](reference_params, placed, capacity=capacity)
-            # Plain numbers: a key made here would lie on one process's device.
+            # Plain numbers: a key made here would be on one process's device.
             dropout_key = None if dropout_seed is None else np.array([dropout_seed, number], np.uint32)
             before = None if proximal is None else proximal[number]
             return self.programs[program](
@@ -518,7 +518,7 @@ def gone(params: Params) -> bool:
 
 
 def _check_stop_after(check_stop: Callable[[], None] | None, done: Sequence[Tree], workers: int) -> None:
-    """Calls `check_stop` when all but the last micro-batches are computed; the host alone would be through at once."""
+    """Calls `check_stop` when all but the last micro-batches are computed; the host alone would be done immediately."""
     if check_stop is not None:
         if len(done) > workers:
             jax.block_until_ready(done[-workers - 1])  # type: ignore[no-untyped-call]  # jax leaves it untyped

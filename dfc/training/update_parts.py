@@ -1,4 +1,4 @@
-"""Several losses in one update: what each is the mean over, and what its mean counts."""
+"""Several losses in one update: what each is averaged over, and its coefficient."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ class Part:
     Attributes:
       name: of the loss, among those of the trainer.
       micro_batches: what it is the mean over, of few shapes.
-      coefficient: what the mean counts.
+      coefficient: the weight of the mean.
       reference_logprobs: of every micro-batch, those of the reference (see `Trainer.reference_logprobs`), handed to the
         loss as its third argument; None: `Trainer.update` computes them if it is given weights of a reference.
     """
@@ -47,7 +47,7 @@ def check_parts(parts: Sequence[Part], programs: Mapping[str, object]) -> None:
       programs: the trainer's, by name.
 
     Raises:
-      ValueError: a part is of no loss of the trainer or given twice, has no micro-batch, or not one array of the
+      ValueError: a part names an unknown loss or is repeated, has no micro-batch, or not one array of the
         reference for each.
     """
     names = [part.name for part in parts]

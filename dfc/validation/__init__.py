@@ -1,8 +1,8 @@
 """Checks a configuration before anything runs, and reports every problem together.
 
 `problems` looks at the configuration alone, `path_problems` at the file system, `device_problems` at the number of
-devices: the first two need no JAX, so that a mistake is answered at once. Types and ranges are those of the classes
-(`dfc.config.fields`); what values must be to each other stands here, in one file per kind of recipe.
+devices: the first two need no JAX, so that a mistake is reported immediately. Types and ranges are those of the classes
+(`dfc.config.fields`); rules between values are here, in one file per kind of recipe.
 """
 
 from collections.abc import Callable, Mapping
@@ -100,7 +100,7 @@ def _name_problems(config: RunConfig) -> list[str]:
 
 
 def _module_problems(config: RunConfig) -> list[str]:
-    """Returns why a recipe in a file of one's own cannot be run; it is imported, as it will be."""
+    """Returns why a custom recipe's file cannot be run; it is imported, as the run does."""
     if config.module.endswith(".py"):
         try:
             functions.named(f"{config.module}:run")
@@ -174,7 +174,7 @@ def _rows_problem(config: TrainingRunConfig, shards: int) -> str:
 
 
 def notices(config: RunConfig) -> list[str]:
-    """Returns what a person should know of a valid configuration before it runs, one line each."""
+    """Returns notes on a valid configuration for the user, one line each."""
     found = reinforcement.notices(config) if isinstance(config, RlRunConfig) else []
     if not isinstance(config, GamesRunConfig) or not (limit := config.rollout.max_actions):
         return found
@@ -184,7 +184,7 @@ def notices(config: RunConfig) -> list[str]:
     stopped = [f"{game_id} {actions}" for game_id, actions in max_game_length.items() if actions > limit]
     if not stopped:
         return found
-    what = "longer games are stopped there; whoever is ahead wins where the game can tell, otherwise they do not count"
+    what = "longer games are stopped there; the player ahead wins where the game can tell, otherwise they do not count"
     return [*found, f"rollout.max_actions={limit} is below the longest play of {', '.join(stopped)}: {what}"]
 
 
@@ -193,7 +193,7 @@ def path_problems(config: RunConfig) -> list[str]:
     try:
         return _folder_problems(config) + players.path_problems(config) + players.key_problems(config)
     except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read, ~nobody
-        return [f"a path of the configuration cannot be looked at: {error_text(error)}"]
+        return [f"a path of the configuration cannot be read: {error_text(error)}"]
 
 
 def _folder_problems(config: RunConfig) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the settings of an evaluation on questions must be to each other."""
+"""Rules between the settings of an evaluation on questions."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from dfc.players.key_search import Secret
 
 
 def problems(config: EvaluateAnswers) -> list[str]:
-    """Returns what is wrong, one sentence each; looks at no file."""
+    """Returns what is wrong, one sentence each; reads no file."""
     found, names = _policy_problems(config)
     found += _question_problems(config) + _pairwise_problems(config.pairwise, names)
     rollout = config.rollout
@@ -29,7 +29,7 @@ def _policy_problems(config: EvaluateAnswers) -> tuple[list[str], list[str]]:
     """Returns what is wrong with those who answer, and the names of those who can be read."""
     found, names = [], []
     if not config.policies and not config.pairwise.outputs:
-        found.append("policies is empty: name who answers, such as --config.policies=base=FOLDER,trained=runs/NAME")
+        found.append("policies is empty: name some, such as --config.policies=base=FOLDER,trained=runs/NAME")
     for text in config.policies:
         try:
             spec = player_specs.parse(text)
@@ -42,7 +42,7 @@ def _policy_problems(config: EvaluateAnswers) -> tuple[list[str], list[str]]:
                 f"policies: {text!r} is no model; name initial, a folder with weights or a run, or tiny_player"
             )
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        found.append(f"policies: {', '.join(repeated)} stands for several; give each a name of its own: NAME=WHO")
+        found.append(f"policies: {', '.join(repeated)} stands for several; give each a name of its own: NAME=PLAYER")
     return found, names
 
 
@@ -54,7 +54,7 @@ def _question_problems(config: EvaluateAnswers) -> list[str]:
             "pairwise.instructions for comparisons by a judge"
         )
     if config.questions and not config.policies and config.pairwise.outputs:
-        found.append("questions: nobody answers them, since policies is empty; name policies, or leave them out")
+        found.append("questions: no policy answers them, since policies is empty; name policies, or leave them out")
     if "" in config.questions:
         found.append("questions: a name is empty; name every file, as the tables call it")
     if INSTRUCTIONS in config.questions:
@@ -68,19 +68,19 @@ def _pairwise_problems(own: PairwiseConfig, policies: list[str]) -> list[str]:
         return [f"pairwise.{name}: would be ignored; name a file in pairwise.instructions" for name in set_]
     found, known = [], [*policies, *own.outputs]
     if repeated := [name for name in own.outputs if name in policies]:
-        found.append(f"pairwise.outputs.{repeated[0]}: a policy is called so, too; give the file another name")
+        found.append(f"pairwise.outputs.{repeated[0]}: a policy has this name, too; give the file another name")
     if own.baseline_again and own.baseline in policies and own.second_answers in known:
         found.append(
             f"pairwise.baseline_again: the second answers of {own.baseline!r} are called {own.second_answers!r}, as is "
             "one of policies or pairwise.outputs; give that one another name, or set pairwise.baseline_again=False"
         )
     if not all(own.outputs):
-        found.append("pairwise.outputs: a name is empty; name every file, as the tables call who gave the answers")
+        found.append("pairwise.outputs: a name is empty; name every file, as the tables call the source of the answers")
     if own.baseline not in known:
-        hint = "name whom the others are compared with"
+        hint = "name what the others are compared with"
         found.append(f"pairwise.baseline={own.baseline!r}: must be one of {', '.join(known) or 'none'}; {hint}")
     elif known == [own.baseline] and not (own.baseline_again and policies):
-        found.append("pairwise.baseline: nobody else answers; name another policy, or set pairwise.baseline_again")
+        found.append("pairwise.baseline: no other policy answers; name another policy, or set pairwise.baseline_again")
     base_url, model = split_name(own.judge)
     if not player_specs.is_endpoint(own.judge) or not model:
         found.append(f"pairwise.judge={own.judge!r}: must be a chat endpoint such as {player_specs.EXAMPLE}")

@@ -1,4 +1,4 @@
-"""What the settings of building rows from dialogues must be to each other."""
+"""Rules between the settings of building rows from dialogues."""
 
 from pathlib import Path
 

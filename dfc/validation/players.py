@@ -1,4 +1,4 @@
-"""Checks who sits in the seats of a run: before anything runs what would show at the first game."""
+"""Checks the players of a run's seats before anything runs, and not at the first game."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ _OPPONENTS_OF_TRAINING, _OPPONENTS = ("initial", "itself", "pool"), ("initial", 
 
 
 class _Seat(NamedTuple):
-    """What a setting says of a seat: its key, the words, the name of who sits there, the words that mean nobody."""
+    """A setting of a seat: its key, its text, the player's name, the words that mean no player."""
 
     key: str
     text: str
@@ -88,14 +88,14 @@ def key_problems(config: RunConfig) -> list[str]:
 
 
 def sound_games(games: object) -> Mapping[str, GameOptions]:
-    """Returns the games that can be made; what is wrong with the others is said elsewhere."""
+    """Returns the games that can be made; the others are reported elsewhere."""
     if not isinstance(games, Mapping):
         return {}
     return {g: o for g, o in games.items() if isinstance(o, Mapping) and not registry.problems(g, o)}
 
 
 def _specs(config: PlayersRunConfig) -> tuple[list[tuple[_Seat, PlayerSpec]], list[str]]:
-    """Returns the players of a run with their seats, and what is wrong with the words of the others."""
+    """Returns the players of a run with their seats, and what is wrong with the texts of the others."""
     seats = _seats_of_playpen(config)
     if isinstance(config, Evaluate | EvaluateTasks):
         seats += [_Seat("policies", text) for text in config.policies]
@@ -158,7 +158,7 @@ def _role_problems(config: PlayersRunConfig) -> list[str]:
 
 
 def _demonstrator_problems(config: PlayersRunConfig, specs: list[tuple[_Seat, PlayerSpec]]) -> list[str]:
-    """Returns why a demonstrator cannot play: it and everybody it meets is asked without an engine."""
+    """Returns why a demonstrator cannot play: it and all players it meets are asked without an engine."""
     collect = _collecting(config)
     if collect is None or not collect[0].demonstrator:
         return []
@@ -195,7 +195,7 @@ def _policy_problems(config: Evaluate | EvaluateTasks, specs: list[PlayerSpec]) 
         found.append(f"policies: {SIMULATORS!r} is the name of the configured simulators; choose another one")
     seats = [registry.make(game, **options).seats for game, options in sound_games(config.games).items()]
     if not config.policies:
-        found.append("policies is empty: name who plays, as in --config.policies=tiny_player,random_legal,strong")
+        found.append("policies is empty: name the players, as in --config.policies=tiny_player,random_legal,strong")
     elif isinstance(config, Evaluate) and len(config.policies) == 1 and max(seats, default=1) > 1:
         found.append(f"policies={config.policies}: games of two players need two policies")
     if isinstance(config, EvaluateTasks):
@@ -228,7 +228,7 @@ def _opponent_problems(config: EvaluateTasks, specs: list[PlayerSpec]) -> list[s
         return []  # reported elsewhere
     if engine and bots:
         found.append(
-            f"opponent={config.opponent!r}: a model sits beside models, and {', '.join(bots)} plays without an engine; "
+            f"opponent={config.opponent!r}: models play with models, and {', '.join(bots)} plays without an engine; "
             "leave it out of policies, or name itself, a scripted player or a chat endpoint"
         )
     return found
@@ -281,7 +281,7 @@ def _endpoint_problems(config: PlayersRunConfig, specs: list[tuple[_Seat, Player
             why = (
                 "that player is none"
                 if name in kinds or name in (OPPONENT, SIMULATORS, DEMONSTRATOR)
-                else "nobody is called so"
+                else "no player has this name"
             )
             found.append(f"endpoints.{name}: must be a player of this run that is a chat endpoint ({asked}); {why}")
         elif entry.cache and entry.temperature != 0:

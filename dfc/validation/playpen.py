@@ -1,4 +1,4 @@
-"""What the stages of Playpen need of each other; what a stage's own settings must be is checked as its own recipe."""
+"""Rules between the stages of Playpen; the settings of a stage are checked as those of its own recipe."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def _player_problems(config: Playpen) -> list[str]:
         except ConfigError as error:
             found += [f"collect.players: {problem}" for problem in error.problems]
     if not config.collect.players:
-        found.append("collect.players is empty: name who plays the dialogues, such as strong,simple")
+        found.append("collect.players is empty: name the players of the dialogues, such as strong,simple")
     return found + [
         f"collect.players: {names.count(name)} of them are called {name!r}; put NAME= before one of them"
         for name in dict.fromkeys(names)

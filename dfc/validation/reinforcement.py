@@ -1,4 +1,4 @@
-"""What the settings of a method that learns from games must be to each other."""
+"""Rules between the settings of a method that learns from games."""
 
 from dfc.config import (
     AcceptanceConfig,
@@ -83,7 +83,7 @@ def _deals_problems(config: RlRunConfig) -> list[str]:
 
 
 def notices(config: RlRunConfig) -> list[str]:
-    """Returns what valid settings come to that one may not expect: what is set without effect, and how many epochs."""
+    """Returns notes on valid settings: those without effect, and the number of epochs."""
     return _without_effect(config) + _epochs(config)
 
 
@@ -114,7 +114,7 @@ def _opponent_problems(config: RlRunConfig) -> list[str]:
     found = []
     if config.train_both_seats and config.opponent != "itself":
         found.append(
-            f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what somebody else said is not the"
+            f"train_both_seats: needs opponent='itself', got {config.opponent!r}: what another player said is not the"
             " policy's"
         )
     if config.train_both_seats and config.opponent_reply != OpponentReplyConfig():

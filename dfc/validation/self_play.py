@@ -1,4 +1,4 @@
-"""What the settings of self-play must be to each other, and to the disk."""
+"""Rules between the settings of self-play, and the files that they name."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def problems(config: LanguageSelfPlay) -> list[str]:
     if config.adapter_per_role and config.adapter.rank == 0:
         found.append("adapter_per_role=True: needs adapters; set adapter.rank above 0, or leave it out")
     if config.adapter_per_role and config.method == "data":
-        found.append("adapter_per_role=True: with method='data' nobody plays the Challenger; leave it out")
+        found.append("adapter_per_role=True: with method='data' there is no Challenger; leave it out")
     return found + _reward_problems(config)
 
 

@@ -1,4 +1,4 @@
-"""What the settings of the model that self-play starts from must be to each other."""
+"""Rules between the settings of the model that self-play starts from."""
 
 import math
 

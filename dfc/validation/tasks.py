@@ -1,7 +1,7 @@
-"""What the settings of stages of learning at tasks must be to each other, in a recipe of its own or of several stages.
+"""Rules between the settings of stages of learning at tasks, in a recipe of their own or of several stages.
 
-What a recipe made of stages would find out in a later one is reported now: every check belongs to a stage, and applies
-to each recipe that has it.
+Problems of later stages are reported before the first one: every check belongs to a stage, and applies to each recipe
+that has it.
 """
 
 from collections.abc import Iterable

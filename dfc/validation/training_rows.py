@@ -1,4 +1,4 @@
-"""What the settings of training on rows must be to each other: shares of further files, rows held out."""
+"""Rules between the settings of training on rows: shares of further files, rows held out."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -6,7 +6,7 @@ from fractions import Fraction
 from dfc.config import RowsRunConfig
 from dfc.config.tasks import PreferenceConfig, SftConfig
 
-_LEAST = Fraction(1, 1000)  # of an update's rows; below it an epoch has no end that anybody waits for
+_LEAST = Fraction(1, 1000)  # of an update's rows; below it an epoch takes too many updates
 
 
 def problems(config: RowsRunConfig) -> list[str]:

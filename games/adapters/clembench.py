@@ -151,7 +151,7 @@ class Clembench(Foreign, Task):
         return self._session
 
     def _after(self, session: Any) -> int | tuple[Outcome, ...]:  # noqa: ANN401 (as above)
-        """Tells whoever is asked next, or returns the outcomes."""
+        """Tells the seat that is asked next, or returns the outcomes."""
         if (end := session.end) is not None:
             self._session = None
             self._scored = end.quality

@@ -3,7 +3,7 @@
 Source: clemcore 3.7.2, `clemgame.registry`, `clemgame.benchmark`, `clemgame.instances`.
 
 Departures: only the folder that the environment variable names is searched, within bounds; of the modules that a game
-brings along those of its own folder are put away when nobody plays it, so that two games may call theirs alike, and
+brings along those of its own folder are removed while it is not played, so that two games may use the same names, and
 those of libraries stay (clemcore forgets both after a run, and none before).
 """
 
@@ -46,7 +46,7 @@ class LoadedGame:
       folder: of it.
       benchmark: clemcore's object that makes its game masters and scorers.
       modules: those of its own folder, by name.
-      default_instances: the file of instances that is played without a wish.
+      default_instances: the file of instances that is played by default.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _json(path: Path, largest: int) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: no JSON: {error}; mend it, or take the folder out of {HOME}") from error
+        raise ValueError(f"{path}: no JSON: {error}; correct it, or take the folder out of {HOME}") from error
     return found if isinstance(found, dict) else {"": found}
 
 
@@ -126,7 +126,7 @@ def home() -> Path:
 
 @functools.cache
 def specs(folder: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Returns what the games of a folder say of themselves, by name, with `game_path`; the first of a name counts.
+    """Returns the descriptions of the games of a folder, by name, with `game_path`; the first of a name counts.
 
     Raises:
       ValueError: the folder is too large, or a game's file is no JSON; imports nothing.
@@ -180,7 +180,7 @@ def load(folder: Path, name: str) -> LoadedGame:
 
 
 def _taken_away(before: set[str], place: Path) -> dict[str, ModuleType]:
-    """Takes the modules out of the process that have come since then and lie in a game's folder or beside it."""
+    """Takes the modules out of the process that were imported since then from a game's folder or beside it."""
     inside = f"{place.parent}{os.sep}"
     names = [
         name

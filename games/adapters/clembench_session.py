@@ -1,4 +1,4 @@
-"""A game of clembench in progress: who is asked what next, and how it ended; imported where clemcore is.
+"""A game of clembench in progress: the next question, and how it ended; imported where clemcore is.
 
 Source: clemcore 3.7.2, `clemgame.runners.batchwise` (the loop), `clemgame.callbacks.files` (the record), and
 `clemgame.benchmark` (the score).
@@ -50,7 +50,7 @@ class Question(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a game ended, by its own score. Attributes: outcome; quality, None if aborted; why, in words; by, a seat."""
+    """How a game ended, by its own score. Attributes: outcome; quality, None if aborted; why, as text; by, a seat."""
 
     outcome: str
     quality: float | None
@@ -128,7 +128,7 @@ class Session:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What the players on the seats are called."""
+        """The names of the players on the seats."""
         return tuple(player.game_role for player in self._seats())
 
     def reply(self, text: str) -> None:
@@ -167,7 +167,7 @@ class Session:
         raise ValueError(f"{_MOST_STEPS} steps without a question to a player")
 
     def _step(self) -> bool:
-        """Lets whoever is to move reply; returns False if that is a player whose reply is not there."""
+        """Lets the seat to move reply; returns False if that is a player whose reply is not there."""
         master = self._env.game_master
         player = master.current_player
         context = master.get_context_for(player)

@@ -129,7 +129,7 @@ class TextArena(Foreign):
         return action if len(action) <= _LONGEST_GROUP else None
 
     def _objection(self, action: str) -> str | None:
-        # Only the package knows what is legal, and it knows by playing: `_play` hands out what came of it.
+        # Only the package knows what is legal, and it knows by playing: `_play` returns the result.
         try:
             with _alone():
                 return self._tried(action)

@@ -31,7 +31,7 @@ _SIMPLE_LOOKS = 6  # things that the simple detective looks at before it accuses
 
 
 def _narrator(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
-    """Tells the clue that the agent's words ask for; that nothing comes of it, where they ask for none."""
+    """Tells the clue that the agent's words ask for; a neutral sentence where they ask for none."""
     facts = with_facts(game).facts
     blamed = accused(game.asked, facts["suspects"])
     if blamed and (game.accusations == 1 or blamed == {facts["culprit"]}):

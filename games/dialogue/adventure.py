@@ -33,7 +33,7 @@ class AdventureGame(DialogueGame):
     """Adventure game.
 
     Rules: one player stands in a room of a house, is told three goals, such as "put the mug on the table", and writes
-    one command a turn; the world answers what has become of it (`dfc.games.dialogue.adventure_world`). A command that
+    one command a turn; the world answers with the effect (`dfc.games.dialogue.adventure_world`). A command that
     cannot be carried out, or names what cannot be seen, is answered in words and costs its turn. ``> done`` ends the
     game: a win if all goals hold then, else a loss; ``quality`` is the share of goals that hold, times 100. The game is
     broken off by nobody's fault after `rounds` turns without ``> done``, whatever was reached, and by a reply without

@@ -93,7 +93,7 @@ def data() -> dict[str, Any]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Returns names with articles, in words.
+    """Returns names with articles, as text.
 
     >>> listed(["mug", "apple", "pen"]), listed([])
     ('a mug, an apple and a pen', 'nothing')
@@ -117,7 +117,7 @@ class World:
     Attributes:
       adventure, vocabulary: as given. hands: how many things can be carried, 0 for any number.
       room: the player's. where: for each thing its place, or `CARRIED`. open: for each place whether it is.
-      visited: for each room whether the player was there. seen: for each place whether it was seen what lies there.
+      visited: for each room whether the player was there. seen: for each place whether its contents were seen.
     """
 
     def __init__(self, adventure: Adventure, hands: int = 0, vocabulary: Vocabulary | None = None) -> None:
@@ -191,7 +191,7 @@ class World:
         return f"{phrase} {target.name}"
 
     def goal(self) -> str:
-        """Returns what is to be done, in words."""
+        """Returns the goal as text."""
         parts = [
             f"the {self.names[thing]} {self._in(place)} the {self.adventure.places[place].name}"
             for thing, place in self.adventure.goals

@@ -90,7 +90,7 @@ _JSON: Mapping[type, str] = {str: "text", list: "list", dict: "JSON object", int
 
 
 def short(found: object) -> str:
-    """Returns what came, in few characters."""
+    """Returns the value found, in few characters."""
     text = repr(found)
     return text if len(text) <= 80 else f"{text[:80]}..."
 

@@ -123,7 +123,7 @@ def adventure(initial: Sequence[object], goals: Sequence[object], variant: str, 
     if len(set(places)) < len(places) or not all(located.get(name) in rooms and name in kinds for name in places):
         raise NoMapError("field 'initial_state' must have a room and a type of each support and container")
     if not things or not all(name in kinds and lies.get(name) in places for name in things):
-        raise NoMapError("field 'initial_state' must have a type of each takeable thing, and where it lies")
+        raise NoMapError("field 'initial_state' must have a type of each takeable thing, and its place")
     if len({kinds[name] for name in things}) < len(things):
         raise NoMapError("field 'initial_state' must have takeable things of different types")
     numbers = {name: number for number, name in enumerate(rooms)}

@@ -100,7 +100,7 @@ _LOOKING = re.compile(
     r"(?:tell me|describe)\b|(?:is|are|does|do you|what(?! about)|when|which|where|how(?! about)|has|was|were)\b.*\?$",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
-_TRYING_OUT = re.compile(  # asks what a remedy does, not how things are: whoever asks this tries the remedy
+_TRYING_OUT = re.compile(  # asks what a remedy does, not how things are: the question tries the remedy
     r"\b(?:solv|help(?! me\b| to (?:know|see))|fix|remed|cure|solution|difference|go(?:es)? away\b|you could\b"
     r"|(?:once|if|when|after) you\b|(?:once|if|after|by) \w+ing\b|works? (?:once|if|when|after)\b|(?:try|tried)\b"
     r"|(?:what|how) (?:if|about)\b)",

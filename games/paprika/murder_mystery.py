@@ -38,7 +38,7 @@ class Clue:
 
     Attributes:
       action: the sentence of `MurderMystery.legal_actions` that asks for it.
-      kind: ``says`` for a suspect's own words, ``alibi`` for what became of checking them, ``thing`` for the rest.
+      kind: ``says`` for a suspect's own words, ``alibi`` for the result of checking them, ``thing`` for the rest.
       subject: the suspect's name, or the thing or place.
       words: other words by which a thing is recognised.
       text: what the investigator is told.
@@ -101,7 +101,7 @@ _PLAIN = re.compile(r"(?:^|[.!,;:] )(?:i (?:(?!cannot|never)\w+ )?)?accuse\b", r
 
 
 class MurderMystery(Case):
-    """Murder mystery of Paprika: a detective acts in words, a world tells what comes of it.
+    """Murder mystery of Paprika: a detective acts in words, a world narrates the effect.
 
     Rules: the agent reads who died, where, and who is suspected. Each turn it does one thing: inspects, asks,
     checks, accuses. The world narrates; it knows everything. The judge says whether the agent's last message accuses

@@ -143,7 +143,7 @@ class World(Task):
         return None
 
     def _form_objection(self, reply: str) -> str | None:
-        """Returns why the world's reply is not of the required form, in words for the world; None if it is."""
+        """Returns why the world's reply is not of the required form, as a text for the world; None if it is."""
         del reply
         return None
 

@@ -1,9 +1,9 @@
-"""Families of queries whose truth follows from the query by an exact program, so that a Challenger may write them.
+"""Families of queries whose correct answer a program computes from the query, so that a Challenger may write them.
 
-A query that a Challenger invents has no reference answer. These have one all the same: a program reads the query, and
-works out what is right. Each family has a difficulty from 1 to 8, for most the length of its text less two (3 to 10),
-and differs in what has to be done with it. A query of no family is worth 0 whatever is answered, as nothing is right
-then.
+A query that a Challenger invents has no reference answer. These have one nevertheless: a program reads the query and
+computes the correct answer. Each family has a difficulty from 1 to 8, for most the length of its text less two (3 to
+10), and differs in what has to be done with it. A query of no family is worth 0 whatever is answered, as nothing is
+right then.
 """
 
 import collections
@@ -19,7 +19,7 @@ LEVELS = range(1, 9)  # of difficulty
 _SHORTEST = 3  # the length of a text at level 1
 _LETTERS = string.ascii_lowercase
 _SMALL = _LETTERS[:10]  # an alphabet that a small model can learn to count in
-_LONGEST_READ = 1000  # characters of a query that a reader looks at; none of a family is longer
+_LONGEST_READ = 1000  # characters of a query that is parsed; none of a family is longer
 _FEW = 5  # letters that a word to count in is made of, so that counts differ
 _SHIFTS = range(1, 5)
 _ENCODED = range(6, 8)  # letters
@@ -46,13 +46,13 @@ class Family:
 
     Attributes:
       name: of the family.
-      task: in words, for the Challenger's prompt.
+      task: its description in the Challenger's prompt.
       template: the form of its queries.
       fields: what may stand in place of each placeholder; the last one is the text that something is done with.
       solve: what is right, from these.
       make: texts for the placeholders, of a difficulty, from a stream of random numbers.
-      mistake: what a solver answers that does not follow the right rule, from the texts; a copy unless said otherwise.
-      level: the difficulty, from the texts; by the length of the last one unless said otherwise. Not within 1 to 8: the
+      mistake: what a solver answers that does not follow the right rule, from the texts; a copy unless given.
+      level: the difficulty, from the texts; by the length of the last one unless given. Not within 1 to 8: the
         query is of no family.
     """
 

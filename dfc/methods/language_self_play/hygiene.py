@@ -1,11 +1,12 @@
-"""What is wrong with a query, by kind; and the queries of before, which a new one must not repeat.
+"""Kinds of bad queries; and the earlier queries, which a new one must not repeat.
 
 A query has the first kind of these that applies: ``empty``; ``cut`` by the limit of its length; ``tags`` of the prompt
 left in it (`dfc.methods.language_self_play.prompts.forbidden_tags`); ``template``, which it does not follow; ``echo``,
 at least half of its 8-grams of words stand in its prompt; ``duplicate`` of one of this iteration or of the last 1,000,
 white space and case apart; ``near_duplicate``, the Jaccard similarity of its set of character 5-grams with that of one
-of these is 0.9 or more. Texts are compared folded (`dfc.games.folding.fold`): what nobody sees is nothing, in a query,
-in what fills its template or inside a tag, and letters of other scripts that look like Latin ones make no other query.
+of these is 0.9 or more. Texts are compared folded (`dfc.games.folding.fold`): invisible characters do not count, in a
+query, in what fills its template or inside a tag, and letters of other scripts that look like Latin ones make no other
+query.
 """
 
 import collections

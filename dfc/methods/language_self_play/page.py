@@ -1,6 +1,6 @@
-"""What the report of a run of self-play has in the place of matches: figures, seconds of phases, queries with answers.
+"""The part of a self-play run's report that replaces matches: figures, seconds of phases, queries with answers.
 
-Queries, answers and a judge's replies are hostile text of a model: cut, with unseen characters written out, and escaped
+Queries, answers and a judge's replies are hostile text of a model: cut, with invisible characters escaped, and escaped
 where they are shown.
 """
 
@@ -92,7 +92,7 @@ def results(run: RunRecords) -> list[str | Table]:
     nothing = f"No query was live in any iteration: {why}, and nothing was learned."
     notes = (said,) if any(live) or not live else (nothing, said)
     if missing:
-        notes = (f"{missing:.0f} answers had no reward (no finite number in R): they count nowhere.", *notes)
+        notes = (f"{missing:.0f} answers had no reward (no finite number in R), left out of means and losses.", *notes)
     taught = [line["metrics"].get("challenger/taught", 1.0) for line in run.metrics]
     if untaught := taught.count(0.0):
         which = f"{untaught} of {len(taught)} iterations taught" if len(taught) > 1 else "The iteration taught"
@@ -150,7 +150,7 @@ def _phases(run: RunRecords) -> Table:
 
 
 def queries(run: RunRecords) -> list[str | Table]:
-    """Returns queries of some iterations with answers to them: one of each task and of each thing that is wrong."""
+    """Returns queries of some iterations with answers to them: one of each task and of each kind of bad query."""
     if not run.queries:
         return [empty("No query has been recorded yet (no episodes.jsonl).")]
     said = (
@@ -195,7 +195,7 @@ def _answer(record: Json, said: Sequence[str], place: int, rewards: Sequence[Any
     else:
         replied = []
     if place < len(counted) and not counted[place]:
-        parts.append("counts nowhere")
+        parts.append("excluded from means and losses")
     return {
         "who": f"Solver, answer {place + 1} of {len(said)}",
         "earned": ", ".join(parts),

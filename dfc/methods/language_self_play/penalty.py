@@ -1,7 +1,7 @@
 """How far below the usable queries a penalised one is put: a share of the range of rewards, or their deviation so far.
 
 The Challenger's reward is r = -V + w V_Q, so its range is that of R and w times that of the marks, together. A fixed
-margin would be nothing beside a preference model's scores of ±20, and all there is beside rewards in [0, 1].
+margin would be nothing beside a preference model's scores of ±20, and would dominate rewards in [0, 1].
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 from dfc.methods.language_self_play.self_reward import POINTS
 
 SHARE = 0.25  # of the range
-_UNIT = {"families", "formats", "references"}  # sources whose values lie in [0, 1]
+_UNIT = {"families", "formats", "references"}  # sources whose values are in [0, 1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Scored:
 
 
 def reward_range(sources: Mapping[str, float]) -> float | None:
-    """Returns the length of the interval that R lies in; None if a source has none that is known.
+    """Returns the length of the interval that holds R; None if a source has none that is known.
 
-    ``families``, ``formats`` and ``references`` lie in [0, 1]; a function of one's own and a preference model may give
-    any number.
+    ``families``, ``formats`` and ``references`` lie in [0, 1]; a custom function and a preference model may give any
+    number.
 
     Args:
       sources: of R, name -> its weight in the sum (`dfc.config.AnswerRewardConfig.weights`).

@@ -1,7 +1,8 @@
-"""What the two roles and the judge of Language Self-Play are asked, and what a query must be to follow its template.
+"""What the two roles and the judge of Language Self-Play are asked, and how a query follows its template.
 
-The structure is the paper's (Language Self-Play, arXiv 2509.07414, Boxes 1 and 3), the words are ours. A prompt is a
-text with placeholders in braces, filled in one pass: what is filled in is never looked at for placeholders again.
+The structure is the paper's (Language Self-Play, arXiv 2509.07414, Boxes 1 and 3), the wording is our own. A prompt is
+a
+text with placeholders in braces, filled in one pass: what is filled in is never searched for placeholders again.
 """
 
 import dataclasses
@@ -127,12 +128,12 @@ class Template:
 
 
 def challenger_prompt(task: str = "", template: str = "", prompt: str = "") -> str:
-    """Returns what the Challenger is asked for one query.
+    """Returns the Challenger's prompt for one query.
 
     Args:
       task: what the task is called; may be empty.
-      template: the form of the query; empty: any. With neither, the Challenger writes what it thinks best.
-      prompt: a text of one's own with ``{task}`` and ``{template}`` where they go; empty: ours. What is not given is
+      template: the form of the query; empty: any. With neither, the choice is the Challenger's.
+      prompt: a custom text with ``{task}`` and ``{template}`` where they go; empty: ours. What is not given is
         an empty text in it, as in the paper's Box 1, whose prompt itself says what to do then.
     """
     if not prompt:
@@ -148,7 +149,7 @@ def forbidden_tags(prompt: str = "") -> tuple[str, ...]:
     speak of ``[names]`` that a query is to have.
 
     Args:
-      prompt: a text of one's own, not filled; empty: ours.
+      prompt: a custom text, not filled; empty: ours.
 
     >>> forbidden_tags("Fill in what stands between [start] and [end]: [start] '{template}' [end]")
     ('[start]', '[end]')
@@ -179,13 +180,13 @@ def holds(text: str, tags: Sequence[str]) -> bool:
 def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
     """Returns what the judge of self-reward is asked about one answer.
 
-    The tags of our prompt, and those that a prompt of one's own puts around either text in brackets (`tags_around`),
-    lose their brackets inside both texts, so that neither can end itself and write on as us. Other marks stay.
+    The tags of our prompt, and those that a custom prompt puts around either text in brackets (`tags_around`),
+    lose their brackets inside both texts, so that neither can end itself and continue the prompt. Other marks stay.
 
     Args:
       instruction: the query.
       response: the answer.
-      prompt: a text of one's own with ``{instruction}`` and ``{response}``; empty: ours.
+      prompt: a custom text with ``{instruction}`` and ``{response}``; empty: ours.
     """
     texts = {"instruction": instruction, "response": response}
     own = [re.compile(_spelled(tag), re.IGNORECASE) for name in texts for tag in tags_around(name, prompt)]

@@ -60,7 +60,7 @@ def _query(line: str, *, json_lines: bool) -> tuple[str, str]:
     if len(text) > _LONGEST:
         return "", f"has {len(text)} characters, more than {_LONGEST}; cut it"
     if half_a_pair(text):
-        return "", f"{shown(text)} holds half a surrogate pair, which no UTF-8 spells; correct it"
+        return "", f"{shown(text)} holds half a surrogate pair, which UTF-8 cannot encode; correct it"
     return text, ""
 
 

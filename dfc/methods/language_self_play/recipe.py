@@ -13,9 +13,10 @@ How it departs from the paper (arXiv 2509.07414, Algorithm 1):
 2. A query that is empty, cut, not of its template, an echo of the prompt, a duplicate or has the prompt's tags in it
    earns the Challenger less than every usable query of the iteration, is not answered and teaches the Solver nothing
    (`challenger.bad_queries`).
-3. A judge's reply that cannot be read is asked for once more; then its answer counts nowhere. The paper does not say.
-4. The words of both prompts are ours; Boxes 1 and 3 can be given in their place.
-5. What the paper does not state has values of ours; each field of `dfc.config.LanguageSelfPlay` says so.
+3. A judge's reply that cannot be read is asked for once more; then its answer is excluded from all means and losses.
+The paper does not say.
+4. The wording of both prompts is our own; Boxes 1 and 3 can be given in their place.
+5. Values that the paper does not state are chosen here; each field of `dfc.config.LanguageSelfPlay` says so.
 
 Resume order: 1. the run folder's streams are cut to the checkpoint's sizes; 2. weights and optimizer state are read,
 and the memory of the last 1,000 queries, what alarms compare with, the deviation of rewards and the count of marks; 3.
@@ -59,14 +60,12 @@ from dfc.training.run import Updated, loop
 
 
 def run(config: LanguageSelfPlay, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; resumes if the folder holds a checkpoint. The result lies in the run folder's ``policy``."""
+    """Runs the recipe; resumes if the folder holds a checkpoint. The result is in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder, page.lines)
         return
     known = KnownQueries.read(config)
-    with make_reward(
-        config, known.references, stop.check_stop
-    ) as reward:  # before the policy: what is missing shows at once
+    with make_reward(config, known.references, stop.check_stop) as reward:  # fail early if a dependency is missing
         _train(config, folder, stop, known, reward)
 
 
@@ -100,7 +99,7 @@ def _loop(play: SelfPlayRun, state: State, shown: watched.Watched) -> None:
         if state.iteration in (1, config.iterations):
             print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
         if missing := found.metrics["unscored_answers"]:
-            what = f"{missing:.0f} answers could not be scored, and count nowhere"
+            what = f"{missing:.0f} answers could not be scored and are excluded from all means and losses"
             print(f"iteration {state.iteration}: {what}", flush=True)  # noqa: T201 - what is lost
         for alarm in play.alarms:
             print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
@@ -170,7 +169,7 @@ def _queries(play: SelfPlayRun, iteration: int, memory: hygiene.Memory) -> Queri
             reply.text,
             hygiene.without_template(asked[task], tasks[task][1].template),
             tasks[task][1].template,
-            # Tokenized anew it may be longer than what was sampled: one that leaves no room is cut too.
+            # Tokenized again it may be longer than what was sampled: one that leaves no room is cut too.
             reply.ended and roles.fits(roles.prompt(reply.text), config.rollout.max_answer_length),
             tags,
         )
@@ -199,7 +198,7 @@ def _answers(play: SelfPlayRun, queries: Sequence[str], iteration: int, asked: n
 def _rewards(
     play: SelfPlayRun, queries: Sequence[str], answers: Sequence[Sequence[Reply]], iteration: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-    """Returns R and which answers were scored, both [N, G], and what else is to be seen of R."""
+    """Returns R and which answers were scored, both [N, G], and further metrics of R."""
     config = play.config
     pairs = [(i, j) for i, group in enumerate(answers) for j in range(len(group))]
     scores = play.score([queries[i] for i, _ in pairs], [answers[i][j].text for i, j in pairs])
@@ -212,7 +211,7 @@ def _rewards(
 
 
 def _refuse_graded(config: LanguageSelfPlay, rewards: np.ndarray) -> None:
-    """Raises a `ScoringError` if a function of one's own is not of 0 and 1, and unsolved queries are penalised."""
+    """Raises a `ScoringError` if unsolved queries are penalised and a custom function returns other than 0 or 1."""
     own = config.challenger.unsolved_queries == "worst" and config.trains_challenger
     if not (own and "function" in config.reward.weights):
         return

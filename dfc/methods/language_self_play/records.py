@@ -1,4 +1,4 @@
-"""What an iteration of self-play sampled, and what is recorded and shown of it."""
+"""Samples of an iteration of self-play, and its records and metrics."""
 
 import dataclasses
 import time
@@ -36,7 +36,7 @@ class Queries:
 
     @property
     def bad(self) -> np.ndarray:
-        """Which ones something is wrong with, bool [N]."""
+        """Which queries are bad, bool [N]."""
         return np.asarray([kind is not None for kind in self.kinds], bool)
 
 
@@ -62,7 +62,7 @@ class Sampled:
       queries: of the iteration. answers: to each, none where it was not asked.
       also_seen: what fixed queries and parts of R gave.
       rewards: float64 [N, G], R. scored: bool, which answers it has values of. marks: float64 [N, G], R_Q.
-      mask: bool [N, G], which answers count. judged: what the judge said; None where nobody was asked.
+      mask: bool [N, G], which answers count. judged: the judge's replies; None without a judge.
     """
 
     queries: Queries
@@ -99,7 +99,7 @@ class PhaseClock:
 
 
 def seconds_line(found: IterationRecord) -> str:
-    """Returns where the time of an iteration went, in words."""
+    """Returns a text of the seconds that each phase of an iteration took."""
     names = {"self_reward": "self-reward", "reference": "reference log-probabilities"}
     parts = ", ".join(f"{names.get(phase, phase)} {found.clock[f'{phase}_seconds']:.2f}" for phase in PHASES)
     return f"seconds of iteration {found.iteration}: {parts}"
@@ -153,7 +153,7 @@ def episode_records(
 
 
 def figures(play: SelfPlayRun, state: State, found: Sampled, advantages: RoleAdvantages) -> dict[str, float]:
-    """Returns what is seen of an iteration that is done; brings counts of the state, and the alarms, up to date."""
+    """Returns an iteration's metrics and updates the state's counters and alarms."""
     queries, judged = found.queries, found.judged
     levels = [None if problem is None else problem.difficulty for problem in map(families.read, queries.texts)]
     texts = [[reply.text for reply in group] for group in found.answers]
@@ -190,7 +190,7 @@ def figures(play: SelfPlayRun, state: State, found: Sampled, advantages: RoleAdv
 def iteration_record(
     play: SelfPlayRun, state: State, metrics: dict[str, float], found: Sampled, clock: PhaseClock
 ) -> IterationRecord:
-    """Returns what is recorded and shown of an iteration that is done."""
+    """Returns the results of an iteration, as recorded and shown."""
     tokens = sum(sample.generated_tokens for sample in found.told)
     tokens += sum(sample.generated_tokens for group in found.said for sample in group)
     seconds = sum(clock.seconds.values())

@@ -1,4 +1,4 @@
-"""What self-play is given from outside: the queries of its files, and R(q, a), a sum over sources of rewards."""
+"""Self-play's external inputs: the queries of its files, and R(q, a), a sum over sources of rewards."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -116,7 +116,7 @@ def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> 
 
     Raises:
       ScoringError: no answer has a reward, or one is larger than `LARGEST`; names the source and its setting. Without
-        a function of one's own, the answers to a single query may all be without one, such as too long for a model.
+        a custom function, the answers to a single query may all be without one, such as too long for a model.
     """
     count = len(scores.mask)
     few = "function" not in scores.unscored and count <= config.group_size
@@ -125,7 +125,7 @@ def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> 
         raise ScoringError(
             f"iteration {iteration}: none of its {count} answers could be scored, as there was no finite number (but "
             f"NaN, an infinity or nothing) from {' and '.join(sources)} of them, so there is nothing to learn from; "
-            "mend the reward, and the same command continues"
+            "correct the reward, and the same command continues"
         )
     values = np.abs(scores.values[scores.mask])
     if values.size and not values.max() <= LARGEST:

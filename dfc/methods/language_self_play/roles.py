@@ -1,4 +1,4 @@
-"""What both roles earn, and their advantages: from the rewards of answers, marks, and what is wrong with queries."""
+"""What both roles earn, and their advantages: from the rewards of answers, marks, and which queries are bad."""
 
 import dataclasses
 import math
@@ -53,7 +53,7 @@ def role_advantages(
 
         min(r) - max(max(r) - min(r), margin)
 
-    so its advantage lies below that of every usable query by the spread of these and by the margin at least, however
+    so its advantage is below that of every usable query by the spread of these and by the margin at least, however
     few are usable (up to rounding). An unsolved query that earns less than that by itself keeps it. A_Ch is r less its
     mean over the queries that count. Where no query is usable there is nothing to compare with, and A_Ch is 0 for all.
     A query without a scored answer drops out, but for a bad one that is penalised: it need not be answered at all.

@@ -37,7 +37,7 @@ class Roles:
 
     Attributes:
       engine: of the run. tokenizer: of its model. stops: the tokens that end a reply.
-      check_stop: called between two calls of the engine (`dfc.runs.stop_signals.Stop.check_stop`).
+      check_stop: called between engine calls (`dfc.runs.stop_signals.Stop.check_stop`).
       asked: prompts of the iteration, by who was asked.
     """
 
@@ -46,8 +46,8 @@ class Roles:
     stops: frozenset[int]
     check_stop: Callable[[], None] = lambda: None
     asked: dict[str, list[Sequence[int]]] = dataclasses.field(default_factory=dict)
-    challenger: str = "policy"  # the engine's name for what writes queries
-    _read: int = 0  # prompt tokens of the iterations before
+    challenger: str = "policy"  # the engine's name for the Challenger's weights
+    _read: int = 0  # prompt tokens of earlier iterations
 
     def seat(
         self, policy: PolicyWeights, reference: PolicyWeights | None, challenger: PolicyWeights | None = None
@@ -55,9 +55,9 @@ class Roles:
         """Takes over the weights of an iteration.
 
         Args:
-          policy: what writes answers, and queries.
-          reference: what judges; None where nobody does.
-          challenger: what writes queries, where that is another policy.
+          policy: the Solver's weights, and the Challenger's by default.
+          reference: the judge's weights; None without a judge.
+          challenger: the Challenger's weights, if they are others.
         """
         self.asked, self._read = {}, self.engine.counts.prompt_tokens
         version = self.engine.version() + 1
@@ -69,7 +69,7 @@ class Roles:
             self.engine.set_params(reference.params, 0, reference.adapters, policy=REFERENCE)
 
     def leave(self, initial_params: Params) -> None:
-        """Lets go of the policy: what the trainer makes of it next would lie beside it."""
+        """Releases the policy's weights so that the next update does not hold two copies."""
         for policy in dict.fromkeys(("policy", self.challenger)):
             self.engine.set_params(initial_params, self.engine.version(), policy=policy)
         self.engine.forget_copies()
@@ -77,7 +77,7 @@ class Roles:
     def prompt_tokens(self) -> dict[str, float]:
         """Returns prompt tokens of the iteration so far: those that this host has prefilled, and the distinct ones.
 
-        Distinct are those that whoever reads every beginning once for each asked would read.
+        Distinct are those left if every shared prefix is read once for each role asked.
         """
         prefilled = self.engine.counts.prompt_tokens - self._read
         distinct = sum(distinct_tokens(prompts) for prompts in self.asked.values())
@@ -86,7 +86,7 @@ class Roles:
     def prompt(self, text: str) -> list[int]:
         """Returns the tokens of a conversation that begins with a user's message.
 
-        The message is text, whatever it spells: nothing in it becomes the markup of a role (`dfc.models.chat`).
+        The message is text, whatever it contains: nothing in it becomes the markup of a role (`dfc.models.chat`).
         """
         return self.tokenizer.first_turn(text)
 

@@ -115,7 +115,7 @@ class SelfPlayRun(PolicyRun[State]):
         losses: Mapping[str, LossFunction],
         score: Callable[[Sequence[str], Sequence[str]], Any],
     ) -> "SelfPlayRun":
-        """Loads the model, and makes what samples and what trains.
+        """Loads the model, and makes the engine and the trainer.
 
         Args:
           config: of the run.
@@ -218,7 +218,7 @@ class SelfPlayRun(PolicyRun[State]):
     def save_policy(self, trained: Params, path: Path, adapter: Path) -> None:
         """Writes a policy, and its adapters if these are what is trained; of roles with adapters the Solver's.
 
-        The Challenger's lie beside it (`dfc.runs.run_folder.RunFolder.of_challenger`).
+        The Challenger's are stored beside it (`dfc.runs.run_folder.RunFolder.of_challenger`).
         """
         if has_roles(trained):
             self.write_policy(trained, self.folder.of_challenger(path), self.folder.of_challenger(adapter), CHALLENGER)

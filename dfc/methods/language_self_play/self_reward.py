@@ -1,9 +1,10 @@
 """Self-reward R_Q: a frozen model's marks for a query and its answer, read strictly; what has no mark is masked out.
 
 Source: Language Self-Play (arXiv 2509.07414), section 3 and Box 3. Departures, where the paper says nothing: a reply
-that cannot be read is asked for once more with another seed; then its answer counts nowhere. Texts so long that the
-judge has no room to reply have mark 0: that is their writer's doing, and if they counted nowhere, a policy that is
-marked badly would learn to write them.
+that cannot be read is asked for once more with another seed; then its answer is excluded from all means and losses.
+Texts so long that the
+judge has no room to reply have mark 0: their writer caused it, and if they were excluded, a policy with low marks
+would learn to write them.
 """
 
 import dataclasses
@@ -29,12 +30,12 @@ Ask = Callable[[Sequence[int], int], list[str]]  # (which answers, try) -> the j
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """What a judge made of n answers.
+    """A judge's marks of n answers.
 
     Attributes:
       marks: float64 [n], 0 to 7; 0 where `mask` is False.
       mask: bool [n], which answers have a mark.
-      replies: of each answer all that the judge said, first to last try; none where it had no room.
+      replies: of each answer all the judge's replies, first to last try; none where it had no room.
     """
 
     marks: np.ndarray
@@ -66,7 +67,7 @@ def read_marks(reply: str) -> int | None:
     """Returns the score of a judge's reply; None unless all of it is in order.
 
     In order are: one calculation of seven points of 0 or 1 with their right sum, then one score, the same number; each
-    pair of tags once, whatever stands around them. Upper and lower case of tags do not matter.
+    pair of tags once, whatever surrounds them. Upper and lower case of tags do not matter.
 
     >>> read_marks("It helps. <calculation>1+1+0+1+0+1+0=4</calculation> <score>4</score>")
     4
@@ -83,7 +84,7 @@ def read_marks(reply: str) -> int | None:
 
 
 def judge(room: Sequence[bool], ask: Ask) -> Judged:
-    """Returns what a judge makes of answers; those whose reply cannot be read are asked about once more.
+    """Returns a judge's marks of answers; those whose reply cannot be read are asked about once more.
 
     Args:
       room: of each answer, numbered from 0, whether there is room for the judge's reply.

@@ -22,7 +22,7 @@ ROLES = (SOLVER, CHALLENGER)
 
 
 def make_losses(config: LanguageSelfPlay) -> dict[str, LossFunction]:
-    """Returns equations 4 and 5 as a trainer wants them, by role."""
+    """Returns the losses of equations 4 and 5 by role, in the trainer's signature."""
     return {SOLVER: _loss(config, lsp_solver_loss), CHALLENGER: _loss(config, lsp_challenger_loss)}
 
 
@@ -49,9 +49,9 @@ def parts(
     advantages: RoleAdvantages,
     halves: Halves = Halves(),  # noqa: B008 - frozen
 ) -> list[Part]:
-    """Returns what an update is made of: the answers, and the queries where the Challenger learns.
+    """Returns the parts of an update: the answers, and the queries if the Challenger learns.
 
-    An answer or a query of advantage 0 is in it too: its KL term counts. A part for which nothing is left is left out.
+    An answer or a query of advantage 0 is in it too: its KL term counts. Empty parts are left out.
 
     Args:
       config: of the run.
@@ -84,7 +84,7 @@ def parts(
 def with_reference(
     trainer: Trainer, reference_params: Params, given: Sequence[Part], check_stop: Callable[[], None]
 ) -> list[Part]:
-    """Returns the parts with the reference's log-probabilities, waited for, so that a clock is right.
+    """Returns the parts with the reference's log-probabilities, computed to the end, so that timings are right.
 
     Args:
       trainer: of the run.
@@ -110,7 +110,7 @@ def step(
     donate: bool,
     check_stop: Callable[[], None],
 ) -> Updated:
-    """Returns what is trained and the optimizer's state after one step for both losses, and the figures of it.
+    """Returns what is trained and the optimizer's state after one step for both losses, and its metrics.
 
     Args:
       trainer: of the run.

@@ -112,11 +112,11 @@ def figures(
 
 @dataclasses.dataclass(frozen=True)
 class Alarm:
-    """Something that a person should look at.
+    """A warning for the user.
 
     Attributes:
       metric: the figure that raised it.
-      title: what is wrong, in a few words without numbers.
+      title: a short description without numbers.
       sentence: the numbers of this iteration.
       ends: whether it ends a run that is to end at its first alarm (`dfc.config.self_play.WatchConfig.stop`).
     """
@@ -129,7 +129,7 @@ class Alarm:
 
 @dataclasses.dataclass
 class Watch:
-    """What alarms need to know of the iterations before; ready for JSON by `dataclasses.asdict`.
+    """What alarms need from earlier iterations; ready for JSON by `dataclasses.asdict`.
 
     Attributes:
       count: iterations seen.
@@ -146,8 +146,8 @@ class Watch:
 
         Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
         mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled; and self_reward_failures
-        above 0.2. That no query was usable, or that the answers to each one earned the same, is said at once, and ends
-        no run by itself: it may be one bad iteration.
+        above 0.2. That no query was usable, or that the answers to each one earned the same, is reported at once, and
+        does not end a run by itself: it may be one bad iteration.
 
         Args:
           found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is;
@@ -165,7 +165,7 @@ class Watch:
                     for_long = f"below {least:.0%} for {self.low[name]} iterations"
                     alarms.append(Alarm(name, title, f"{found[name]:.0%} {what}; {for_long}"))
         if (failures := found.get("self_reward_failures", 0.0)) > self_reward.MOST_FAILURES:
-            sentence = f"{failures:.0%} of answers have no mark of the judge, and count nowhere"
+            sentence = f"{failures:.0%} of answers have no mark of the judge and are excluded from all means and losses"
             alarms.append(Alarm("self_reward_failures", "the judge's replies cannot be read", sentence))
         self.count += 1
         if self.count <= _FIRST:

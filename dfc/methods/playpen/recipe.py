@@ -12,7 +12,7 @@
     evaluate_with_teacher  every model in the learner's roles beside the teacher
 
 Each stage is a recipe of its own (`dfc.runs.stages`). The model after ``sft`` that later stages begin with is the base
-at full precision with its adapter merged in, which they quantise anew if they hold the base in four bits: of the three
+at full precision with its adapter merged in, which they quantise again if they hold the base in four bits: of the three
 ways that the paper's Table 6 compares, the one that loses nothing.
 
 How it departs from the paper: docs/playpen.md, "What departs from the paper, and why";

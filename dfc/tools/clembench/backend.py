@@ -3,10 +3,11 @@
 clemcore looks for backends in its working directory: `dfc.tools.clembench.register` writes the file there that names
 this one. Needs clemcore 3.7.2.
 
-Source: clemcore 3.7.2, `clemcore.backends` (its `huggingface_local_api` for what a local model gives back).
+Source: clemcore 3.7.2, `clemcore.backends` (its `huggingface_local_api` for what a local model returns).
 
-Departure: a conversation that leaves no room for a reply is answered with nothing, so that its game is broken off and
-counts as not played. clemcore's own local models raise an error, upon which a game has no score and leaves every mean.
+Departure: a conversation that leaves no room for a reply is answered with an empty reply, so that its game is broken
+off and counts as not played. clemcore's own local models raise an error, upon which a game has no score and leaves
+every mean.
 """
 
 import collections
@@ -30,7 +31,7 @@ Json = dict[str, Any]
 
 
 class Response(NamedTuple):
-    """What clemcore is given for one dialogue. Attributes: prompt, as sent; raw, for the log; text, for the game."""
+    """The results of one dialogue for clemcore. Attributes: prompt, as sent; raw, for the log; text, for the game."""
 
     prompt: list[Json]
     raw: Json
@@ -41,7 +42,7 @@ class DfcBackend(Backend):  # type: ignore[misc]  # clemcore has no types
     """Loads policies for clemcore; ``clem run -m NAME`` finds it by the registry's entry of that name."""
 
     def get_model_for(self, model_spec: ModelSpec) -> "DfcModel":
-        """Returns a policy as a model; its programs are compiled by then.
+        """Returns a policy as a model; its programs are compiled.
 
         Args:
           model_spec: `model_id` is a folder with weights or a run, or ``tiny_player``; `model_config` may set what
@@ -69,7 +70,7 @@ class DfcModel(BatchGenerativeModel):  # type: ignore[misc]  # clemcore has no t
 
         Args:
           model_spec: its entry.
-          policy: what replies.
+          policy: the one that replies.
           seed: of what is sampled at temperatures above 0.
         """
         super().__init__(model_spec)

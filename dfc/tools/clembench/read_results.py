@@ -3,7 +3,7 @@
 Source: clemcore 3.7.2, `clemeval` and `clemgame.recorder`.
 
 Departures: a game without a score is an error here. ``clem eval`` leaves it out of every mean, and what is left out is
-mostly what went wrong. A game that was aborted has no quality here, whatever score it was given.
+mostly failures. A game that was aborted has no quality here, whatever score it was given.
 """
 
 import collections
@@ -75,7 +75,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, GameScore]]:
         of results, they are the names that the games' score files have.
 
     Raises:
-      DatasetError: as `read_results`, or nothing says of which model and game a score is.
+      DatasetError: as `read_results`, or the model and game of a score are unknown.
     """
     qualities: dict[str, dict[str, list[float | None]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     for place in _games(folder):
@@ -197,7 +197,7 @@ def _events(turn: object) -> Iterator[tuple[str, str, str, str]]:
                 if sender != receiver:
                     yield sender, receiver, content, str(action.get("label"))
             case {"from": str(sender), "to": str(receiver), "action": {}} if sender == receiver:
-                pass  # what a game notes for itself may be of any kind
+                pass  # a game's own notes may be of any kind
             case _:
                 raise ValueError(f"an event must have from, to, and an action with a text, got {str(event)[:120]!r}")
 
@@ -205,7 +205,7 @@ def _events(turn: object) -> Iterator[tuple[str, str, str, str]]:
 def _messages(
     player: str, events: Sequence[tuple[str, str, str, str]], system: object
 ) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
-    """Returns what a player was told and replied, and what it was asked aside.
+    """Returns a player's messages and replies, and its asides.
 
     Messages of one side that follow each other are one, as clemcore's models read them; what is never answered is left
     out. What is asked aside is part of neither: a message that was waiting then is read with it, and is still waiting.

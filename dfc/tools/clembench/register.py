@@ -1,4 +1,4 @@
-"""Writes what clemcore looks for in its working directory: the backend's file and the policy's entry.
+"""Writes what clemcore reads from its working directory: the backend's file and the policy's entry.
 
 Source: clemcore 3.7.2, `clemcore.backends.backend_registry` and `model_registry`.
 """
@@ -45,7 +45,7 @@ def register(folder: Path, name: str, policy: str, settings: Mapping[str, Any]) 
 
     Raises:
       ConfigError: the name cannot be that of a folder of results, the registry is none, a setting is wrong, or the
-        backend's file there is somebody else's.
+        backend's file there is another one.
       OSError: a file cannot be read or written.
     """
     if not name or "--" in name or "/" in name or name.startswith(".") or not name.isprintable():
@@ -77,10 +77,10 @@ def registry(path: Path) -> list[dict[str, Any]]:
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ConfigError([f"{path}: no JSON: {error}; mend it, or move it away"]) from error
+        raise ConfigError([f"{path}: no JSON: {error}; correct it, or move it away"]) from error
     found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise ConfigError([f"{path}: expected a list of objects, each a model; mend it, or move it away"])
+        raise ConfigError([f"{path}: expected a list of objects, each a model; correct it, or move it away"])
     return found
 
 

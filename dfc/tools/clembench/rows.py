@@ -4,8 +4,8 @@ Source: the data set's card: `messages`, and `meta` of game, experiment, task_id
 outcome (``success``, ``failure``, ``aborted``). `dfc.rows.dialogues.read_dialogues` reads such rows.
 
 Departures: games keep the ids they have here (``clem_taboo``), since their texts are not the original's; further
-fields of `meta` (`quality`, `instance`, `world`, `to_blame`, `asides`) hold what the seven cannot say, so that reading
-gives the same dialogues. Asides stand among the messages, as privateshared's probes do in the published rows.
+fields of `meta` (`quality`, `instance`, `world`, `to_blame`, `asides`) hold what the seven cannot express, so that
+reading gives the same dialogues. Asides stand among the messages, as privateshared's probes do in the published rows.
 """
 
 import json
@@ -58,7 +58,7 @@ def to_conversation(dialogue: Dialogue) -> Conversation:
 
 
 def _named(instance: str) -> tuple[str, int, bool]:
-    """Returns the experiment and the number of what was dealt, and whether these two say all of it."""
+    """Returns the experiment and the number of what was dealt, and whether these two identify it completely."""
     try:
         dealt = json.loads(instance)
     except ValueError:

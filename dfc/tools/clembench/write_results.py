@@ -1,4 +1,4 @@
-"""Games of ours as a folder of clembench's results, which ``clem eval`` and ``clem transcribe`` read.
+"""Games of dfc as a folder of clembench's results, which ``clem eval`` and ``clem transcribe`` read.
 
     RESULTS/MODEL/GAME/EXPERIMENT/instance_00003/{instance,interactions,scores}.json
 
@@ -7,7 +7,7 @@ Source: clemcore 3.7.2, `clemgame.recorder`, `clemgame.metrics`, `clemgame.callb
 Departures: games keep their ids and texts (``clem_taboo``), so a table of them is none of clemcore's own numbers, and
 ``clem score``, which asks the original's game masters, has nothing to do here. There are no timestamps: the same games
 give the same files. A round ends with a reply after which the first seat is asked again. A game that was stopped from
-outside, such as by a full context, counts as aborted. A key `dfc` holds what the layout has no place for.
+outside, such as by a full context, counts as aborted. A key `dfc` holds what the layout has no field for.
 """
 
 import collections
@@ -35,7 +35,7 @@ LAYOUT = "3.7.2"
 """The version of clemcore whose layout this is."""
 FILES = ("instance.json", "interactions.json", "scores.json")
 OURS = "dfc"
-"""The key of `interactions.json` with what the layout has no place for."""
+"""The key of `interactions.json` with what the layout has no field for."""
 
 Json = dict[str, Any]
 _COUNTS = ("Request Count", "Parsed Request Count", "Violated Request Count")
@@ -64,7 +64,7 @@ def write_results(rows: Iterable[Trajectory], folder: Path) -> int:
 
     Raises:
       DatasetError: there is no game, or another one is in the place of one.
-      ValueError: a game has players against each other, whom clembench's layout has no place for, or the rules
+      ValueError: a game has players against each other, for whom clembench's layout has no field, or the rules
         contradict a row.
     """
     written = 0
@@ -256,7 +256,7 @@ def _main_score(row: Trajectory, outcome: Outcome) -> float:
     usual = {Outcome.WIN: 100.0, Outcome.DRAW: 50.0}.get(outcome, 0.0)
     found = float(row.measures.get("quality", usual))
     if not 0 <= found <= 100:
-        raise ValueError(f"{row.game}, task {row.task}: its quality is {found}, but it lies between 0 and 100")
+        raise ValueError(f"{row.game}, task {row.task}: its quality is {found}, but must be between 0 and 100")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Does a run fit devices that are not here, and how long can it take at the least?
+"""Does a run fit devices that are not available here, and how long does it take at least?
 
 `hardware` describes devices, `published` models. `iteration` reads from a configuration which stages a run has and how
 often their programs run, `holdings` what each holds: a `workload`. `analytic` sums its memory and arithmetic without a

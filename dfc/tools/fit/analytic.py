@@ -25,7 +25,7 @@ Sizes = dict[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """Attributes: bytes on one device by part, all that lies there, in each phase of a stage."""
+    """Attributes: bytes on one device by part, everything stored there, in each phase of a stage."""
 
     phases: Mapping[str, Sizes]
 
@@ -83,12 +83,12 @@ def _decoding(s: Workload) -> float:
 
 
 def _made(s: Workload) -> Sizes:
-    """What an update makes beside what it starts from, or keeps of it."""
+    """What an update allocates in addition to its inputs, or keeps of them."""
     return {"weights after the update": _master(s), "optimizer after the update": 8 * _trained(s)}
 
 
 def _state(s: Workload) -> Sizes:
-    """What training holds wherever its rows come from."""
+    """What training holds for rows of any source."""
     stacked = s.training.scan_layers
     found = {"trained weights": _master(s), "optimizer": 8 * _trained(s)}
     if s.lora is not None:
@@ -138,13 +138,13 @@ def _training_phases(s: Workload) -> dict[str, Sizes]:
     # An update that may be dropped, or that starts from what others start from, is made beside what it starts from;
     # those after it are made in place, beside the same.
     found["optimizer step"] = resident | {"gradients": (4.0 if s.micro_batches > 1 else gradients) * trained} | others
-    # What is added to the weights is whole before any of it is; where there are new weights it lies in their place.
+    # What is added to the weights is whole before any of it is; where there are new weights it uses their memory.
     found["optimizer step"] |= _made(s) if s.keeps else {"updates": 4 * trained}
     return found
 
 
 def _saving(s: Workload) -> Sizes:
-    """What writing a model lies beside with which adapters are merged; kernels are counted as if all had some."""
+    """What is in memory while a model with merged adapters is written; kernels are counted as if all had some."""
     full = s.weight_bytes * s.parameters.local
     merged = {"merged weights": full * s.parameters.products / s.parameters.total}
     if not s.plays:

@@ -27,7 +27,7 @@ class Traffic:
       calls: kind -> how often it runs.
       sent: kind -> bytes one device sends, by the usual ring algorithms: (g - 1) / g of the whole result for a gather
         among g devices, as much of the whole operand for a scatter, twice that for an all-reduce.
-      crossing: bytes of `sent` whose group does not lie within neighbouring devices that are joined.
+      crossing: bytes of `sent` whose group is not within neighbouring joined devices.
       unknown: loops whose number of trips could not be read.
     """
 

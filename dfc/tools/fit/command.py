@@ -19,7 +19,7 @@ from dfc.tools.fit.workload import Workload
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked.
+    """A request.
 
     Attributes:
       config: of the run, its values checked.
@@ -78,7 +78,7 @@ def answer(request: Request, out: TextIO) -> int:
         peaks = [(one.stage.name, one.stage.times, analytic.memory(one.workload)) for one in counted]
         out.write(report.stages_table(peaks, topology, markdown=request.markdown) + "\n\n")
         name, _, dearest = max(peaks, key=lambda peak: peak[2].peak)
-        out.write(f"the dearest stage is {name}, {dearest.dearest}: {report.gigabytes(dearest.peak)} GB\n\n")
+        out.write(f"most memory: stage {name}, {dearest.dearest}: {report.gigabytes(dearest.peak)} GB\n\n")
     if request.compiles:
         return _compiled(request, counted, topology, out)
     good = all(one.fits for one in counted)
@@ -109,7 +109,7 @@ def _called(request: Request) -> str:
     if request.model or request.model_config:
         return request.model or "the model of --model_config"
     if isinstance(config, Evaluate):
-        return "a model of the dearest meeting"
+        return "a model of the meeting that needs most memory"
     return config.model.path if isinstance(config, ModelRunConfig) else config.recipe
 
 

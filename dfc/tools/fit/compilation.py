@@ -61,7 +61,7 @@ class Compiled:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what vendors' libraries write to standard error out of sight, and shows it if something is raised."""
+    """Hides what vendors' libraries write to standard error, and shows it if something is raised."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as noise:

@@ -1,4 +1,4 @@
-"""Devices as numbers: what words such as ``v5p-128``, ``v6e:4x4``, ``h100:64`` or ``a3-highgpu-8g:2`` stand for.
+"""Devices as numbers: what names such as ``v5p-128``, ``v6e:4x4``, ``h100:64`` or ``a3-highgpu-8g:2`` stand for.
 
 A TPU is described by its own library (libtpu), an NVIDIA GPU by a text that lists what the compiler asks a driver for
 (`target_description`). Neither needs the device. For an AMD GPU there is no such description: sums only.
@@ -132,7 +132,7 @@ def _nvidia(
     return Chip(name, "cuda", usable, flops, bandwidth, links, network, host, joined, nvidia=nvidia)
 
 
-# Compute capability -> threads and KiB of shared memory of a multiprocessor; GeForce and its kin have less.
+# Compute capability -> threads and KiB of shared memory of a multiprocessor; GeForce cards have less.
 _PER_MULTIPROCESSOR = {"8.0": (2048, 164), "9.0": (2048, 228), "10.0": (2048, 228)}
 _PER_SMALL_MULTIPROCESSOR = 1536, 100  # of 8.6, 8.9 and 12.0
 # fmt: off
@@ -214,7 +214,7 @@ class Topology:
 
     @property
     def hosts(self) -> int:
-        """Hosts the devices hang on."""
+        """Hosts of the devices."""
         return self.devices // self.of_a_host
 
 

@@ -63,7 +63,7 @@ def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, l
 
     Args:
       config: of the stage.
-      decoder: its model; of a tournament, of everybody who plays.
+      decoder: its model; of a tournament, of all players.
       topology: the described devices.
       lengths: of an episode.
 
@@ -185,7 +185,7 @@ def _trained(
         checks = bool(config.held_out.data)
         return dataclasses.replace(found, reference=compares, scores=compares, checks=checks, keeps=False)
     updates = config.grpo.updates_per_iteration
-    # Only this method has groups, of a game each at the least; the others' policies wait while the last is trained.
+    # Only this method has groups, of at least one game each; the other groups' policies wait while the last is trained.
     divides = isinstance(config, DivideFuseConquer) and config.method == "divide_fuse_conquer"
     groups = min(_GROUPS, max(1, len(config.games))) if divides else 1
     return dataclasses.replace(
@@ -201,7 +201,7 @@ def _trained(
 
 
 def _beside(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel, ...]:
-    """Returns the models that lie beside the policy: one of preferences, a reference of an earlier run."""
+    """Returns the models in memory beside the policy: one of preferences, a reference of an earlier run."""
     found = []
     if "preference" in config.reward.weights:
         own = config.reward.preference

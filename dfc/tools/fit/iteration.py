@@ -53,7 +53,7 @@ EVALUATION = "evaluation"  # the stage in which the recipe tiny_player plays
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stretch of a run in which the same lies on the devices.
+    """A stretch of a run during which the devices hold the same.
 
     Attributes:
       name: of the recipe, or of the stage in it.
@@ -69,15 +69,15 @@ class Stage:
 
     @property
     def idle(self) -> str:
-        """Why nothing of it is computed on a device; empty where something is."""
+        """Why the stage uses no device; empty if it does."""
         if isinstance(self.config, BuildData | BuildDialogues | Minigames):
             return "rows are chosen on the host"
         if isinstance(self.config, Collect) and self.config.demonstrator:
             return "a demonstrator plays"
         if isinstance(self.config, Evaluate | EvaluateTasks) and not models_of(self.config):
-            return "nobody who plays is a model of this machine"
+            return "no player is a model on this machine"
         if isinstance(self.config, EvaluateAnswers) and not self.episodes:
-            return "nobody is asked"
+            return "nothing is sampled"
         return ""
 
 
@@ -121,7 +121,7 @@ class ProgramCalls:
     scored: float = 0.0
 
     def describe(self, lengths: Lengths) -> str:
-        """Returns the assumption in words."""
+        """Returns the assumption as text."""
         if not self.decode:
             return f"{self.unit} of {self.episodes} rows, {lengths.episode} tokens each"
         share = f"{lengths.generated_share:.0%} of them sampled"
@@ -164,12 +164,12 @@ def models_of(config: Evaluate | EvaluateTasks) -> list[PlayerSpec]:
 
 
 def meetings_of(config: Evaluate) -> list[pairing.Meeting]:
-    """Returns who meets whom in a tournament."""
+    """Returns the meetings of a tournament."""
     return pairing.meetings([spec.name for spec in player_specs.policies(config)], config.games)
 
 
 def lengths_of(config: RunConfig, episode: int | None = None, generated_share: float | None = None) -> Lengths:
-    """Returns what is given; without it half of the longest context, half of it sampled."""
+    """Returns the given lengths; without them half of the longest context, half of it sampled."""
     longest = 0
     if isinstance(config, Sft | Preference | SmallModel):
         longest = config.batch.row_length
@@ -210,7 +210,7 @@ def _episodes(config: RunConfig) -> int:
 
 
 def passes(config: RunConfig, batch: BatchConfig, lengths: Lengths, shards: int, updates: int = 1) -> int:
-    """Returns into how many micro-batches an update is cut, smaller ones for what is left of its rows counted.
+    """Returns into how many micro-batches an update is cut, smaller ones for the remaining rows included.
 
     Two at least where stored rows go into packed ones of several lengths, of which each has its own micro-batches.
 

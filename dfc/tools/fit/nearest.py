@@ -74,7 +74,7 @@ def _candidates(asked: Workload) -> Iterator[tuple[float, Workload]]:
     remat = asked.training.remat
     remats = order[order.index(remat) :] if asked.trains and remat in order and not asked.soft else [remat]
     base = _trained_mesh(asked)
-    # Weights split for playing lie beside those of training.
+    # Weights split for playing are held beside those of training.
     shardings: list[Any] = [asked.rollout.sharding, *(["training"] if asked.played is not asked else [])]
     splits = [t for t in range(1, asked.devices + 1) if asked.devices % t == 0 and asked.model.heads % t == 0]
     for (kind, s), tensor, playing in itertools.product(_kinds(asked), splits, shardings):

@@ -52,7 +52,7 @@ class Program:
       name: what it does.
       function: the run's own, jitted.
       arguments: what it is given, in its order; a tuple, or a dict that names them.
-      phase: of `MemoryEstimate.phases`, whose other parts lie beside it.
+      phase: of `MemoryEstimate.phases`, whose other parts are in memory beside it.
       holds: names of parts that are its arguments, results or temporaries; the rest of the phase is beside it.
       runs: in one iteration after a stage's first.
       donated: the part of the arguments that is given away.
@@ -114,7 +114,7 @@ class RunShapes:
       state: the optimizer's.
       batch: a micro-batch.
       logprobs: of the reference.
-      policy: what plays.
+      policy: the rollout weights.
     """
 
     initial_params: Tree
@@ -213,7 +213,7 @@ def of_stage(config: RunConfig, workload: Workload, topology: Topology, often: P
 
 
 def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: ProgramCalls) -> Iterator[Program]:
-    """Yields the program of a model of preferences; the cache and all else of the time of playing lies beside it."""
+    """Yields the program of a model of preferences; what playing holds, as the cache, is in memory beside it."""
     for other in (one for one in workload.others if one.name == REWARD_MODEL):
         rows, own = sharding.batch_sharding(mesh), config.reward.preference
         params = _placed(abstract_params(other.model), sharding.param_shardings(other.model, mesh))
@@ -225,7 +225,7 @@ def _reward(config: LanguageSelfPlay, workload: Workload, mesh: Mesh, often: Pro
 
 
 def engine_weights(workload: Workload, shapes: RunShapes) -> EngineWeights:
-    """Returns the weights that play what is trained."""
+    """Returns the rollout weights of what is trained."""
     if workload.lora is None:
         return EngineWeights(shapes.policy, None)
     return EngineWeights(shapes.initial_params, Adapters(shapes.policy, workload.lora.scale))
@@ -356,7 +356,7 @@ def _steps(
     if workload.keeps:
         yield Program(phase, programs[kind], apply, phase, (*given, *made), first)
     if updates > first:
-        # Of several updates the later ones lie beside what the first started from, as large as what it made.
+        # Later updates hold the first one's input too, which is as large as its result.
         holds, rest = given if updates > 1 else (*given, *made), updates - first
         yield Program(f"{phase} in place", programs[f"{kind}_in_place"], apply, phase, holds, rest, donated=apply[:2])
 
@@ -364,11 +364,11 @@ def _steps(
 def _moving(
     workload: Workload, weights: EngineWeights, mesh: Mesh, often: ProgramCalls
 ) -> tuple[Program, EngineWeights]:
-    """Returns the program that moves a layer's weights to the split that plays, and all of them as they lie then."""
+    """Returns the program that moves a layer's weights to the split that plays, and all of them as placed then."""
     resident = ResidentWeights(workload.model, mesh)
     places = resident.places(weights)
     one, wanted = (jax.tree.leaves(tree["layers"][0]) for tree in (weights.params, places.params))
-    # Where playing names the devices in another order (TPUs), their weights are first taken as if they lay in it.
+    # Where playing names the devices in another order (TPUs), their weights are first taken as if placed in it.
     alike = Mesh(mesh.devices.reshape(dataclasses.astuple(workload.mesh)), mesh.axis_names, axis_types=mesh.axis_types)
     one = [_shape(x.shape, x.dtype, NamedSharding(alike, x.sharding.spec)) for x in one]
     times = workload.model.layers * min(1, often.decode)
@@ -402,7 +402,7 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
     )
     rows = jax.tree.map(lambda x: row(kind=x.dtype), rows)
     common = {"weights": weights, "cache": cache, "rows": rows}
-    # In the order in which the programs want them.
+    # In the order in which the programs expect them.
     reads = common | {"tokens": row(workload.prefill), "uniform": row(kind=jnp.float32), "trie": None}
     writes = common | {
         "token": row(),
@@ -450,7 +450,7 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
         {"cache": cache, "sources": slots, "targets": slots, "positions": _shape((), jnp.int32)},
         "playing",
         ("cache", *at_work),  # the others' work is over
-        0,  # at the least
+        0,  # at least
         donated=cache,
         unread=int(local_bytes(cache) - copied),
         loop_trips=(blocks,),
@@ -459,7 +459,7 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
 
 
 def context(program: Program, topology: Topology) -> contextlib.AbstractContextManager[object]:
-    """A TPU's kernel looks for the kind of device in the context, which only a program of several devices sets."""
+    """A TPU's kernel reads the kind of device in the context, which only a program of several devices sets."""
     meshes = (x.sharding.mesh for x in jax.tree.leaves(program.arguments) if x.sharding is not None)
     one = topology.chip.platform == "tpu" and topology.devices == 1
     return jax.set_mesh(next(meshes)) if one else contextlib.nullcontext()

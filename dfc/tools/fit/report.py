@@ -93,7 +93,7 @@ def _billions(count: int) -> str:
 
 
 def heading(name: str, workload: Workload, topology: Topology) -> str:
-    """Returns which model and which devices are looked at, in words."""
+    """Returns a text of the model and the devices."""
     chip, mesh = topology.chip, workload.mesh
     split = f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
     each = f"each {number(chip.flops)}FLOP/s, {number(chip.bandwidth)}B/s"
@@ -107,7 +107,7 @@ def heading(name: str, workload: Workload, topology: Topology) -> str:
 
 
 def settings(workload: Workload) -> str:
-    """Returns what a stage computes at a time, in words."""
+    """Returns a text of what a stage computes at a time."""
     training, rollout, parts = workload.training, workload.rollout, []
     if workload.trains:
         rows = f"micro-batches of {workload.batch.micro_batch_rows} rows x {workload.batch.row_length} tokens"

@@ -57,7 +57,7 @@ Trips = tuple[int, ...]  # of loops within each other, the outermost first
 def count(program: ClosedJaxpr, loop_trips: Trips = ()) -> Count:
     """Returns what a traced program (``jax.jit(f).trace(...).jaxpr`` or ``jax.make_jaxpr``) does.
 
-    Operations whose results nobody uses are left out first, as a compiler does: the recomputation of a layer for its
+    Operations whose results are unused are left out first, as a compiler does: the recomputation of a layer for its
     backward pass ends before the layer's last product.
 
     Args:

@@ -26,14 +26,14 @@ _NF4_BYTES = 0.5 + 4 / quantization.BLOCK  # a code, and a float32 scale per blo
 
 @dataclasses.dataclass(frozen=True)
 class OtherModel:
-    """Weights that lie beside what a stage trains or plays with.
+    """Weights in memory beside those that a stage trains or plays with.
 
     Attributes:
       name: whose.
       model: its shape.
       bytes: of one of its weights.
       engines: whether it plays in engines of its own, as large as the stage's.
-      plays: whether it plays at all, and lies split for that.
+      plays: whether it plays at all, and is split for that.
     """
 
     name: str
@@ -45,7 +45,7 @@ class OtherModel:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """One stage of a run on one set of devices: sections of its configuration, and what its recipe makes of them.
+    """One stage of a run on one set of devices: sections of its configuration, and what its recipe derives from them.
 
     Attributes:
       model: the decoder; its dtype is that of activations, cache, and weights while they compute.
@@ -65,16 +65,16 @@ class Workload:
       scores: whether log-probabilities of what is trained are taken apart from updates: on rows those of the reference.
       checks: whether the loss on rows held out is taken between updates.
       begins: whether a stage that plays keeps what its training began with, in the form in which it is trained.
-      keeps: whether an update leaves what it starts from, until it is known what becomes of it.
+      keeps: whether an update leaves what it starts from, until it is accepted or dropped.
       soft: whether it imitates distributions over the vocabulary, of all tokens at once.
       group_policies: finished policies of other groups that wait to be fused.
       past_policies: opponents from the past.
       judges: whether the model before training replies, too.
       role_adapters: whether a second role has an adapter of its own, trained after the first's; both play.
-      compares: whether old weights and optimizer are kept until the new ones have proved better in play.
+      compares: whether old weights and optimizer are kept until the new ones are accepted.
       conversations: of a game, in the cache: two where a model may play either seat, one for each simulator it plays.
       apart: whether hosts play games of their own: several hosts, and tensor devices share one.
-      others: weights that lie beside.
+      others: further weights in memory.
       of_a_host: devices of a host. platform: of the devices. memory: bytes of one; None: not known. They decide how
         playing is split.
       decoding: the split while it plays; None: `mesh`. Of what only plays, `mesh` is that split.
@@ -119,9 +119,9 @@ class Workload:
 
     @property
     def policies(self) -> int:
-        """Policies whose weights lie split for playing at once.
+        """Policies whose weights are split for playing at once.
 
-        Evaluation lets what is trained meet the initial policy, which also judges; adapters of one share the other's
+        In evaluation the trained policy plays the initial one, which also judges; adapters of one share the other's
         weights.
         """
         return 2 if (self.conversations > 1 or self.judges) and self.lora is None else 1
@@ -229,7 +229,7 @@ def decided(s: Workload, trained: MeshConfig) -> Workload:
         nf4=s.trains and s.adapter.base == "nf4",
         policies=s.policies * s.rollout.workers if s.trains else 1,
     )
-    # Of what only plays, weights lie as they play from the beginning.
+    # Of what only plays, weights are placed for playing from the beginning.
     found = dataclasses.replace(s, mesh=trained if s.trains else chosen.sizes, decoding=chosen)
     return dataclasses.replace(found, apart=s.devices > s.of_a_host and s.of_a_host % chosen.sizes.tensor == 0)
 

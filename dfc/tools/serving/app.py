@@ -34,7 +34,7 @@ _LOG = logging.getLogger("dfc.tools.serving")
 
 
 class _GoneError(Exception):
-    """The client went away."""
+    """The client disconnected."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Served:
     """What is served.
 
     Attributes:
-      name: of the model, for clients. policy: which weights, in words. fingerprint: of the weights.
+      name: of the model, for clients. policy: which weights, as text. fingerprint: of the weights.
       tokenizer: of the model. max_length: tokens of a prompt and its reply. thinking: tokenizers by what a request
-        wants of the chat template's ``enable_thinking``; empty where the template does not look at it.
+        wants of the chat template's ``enable_thinking``; empty where the template does not read it.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Served:
 
 @dataclasses.dataclass
 class _Answer:
-    """One request under way: what came of each choice, and what is still to come."""
+    """One request under way: the events of each choice, received and pending."""
 
     request: ChatRequest
     prompt: int
@@ -75,7 +75,7 @@ class _Answer:
         """Yields parts until every choice is whole.
 
         Raises:
-          RequestError: the engine gave it up. _GoneError: the client did.
+          RequestError: the engine cancelled it. _GoneError: the client did.
         """
         while len(self.replies) < self.request.n:
             event = await self.events.get()
@@ -120,7 +120,7 @@ class Completions:
                 await gate.refuse(problem, send)
             except (_GoneError, ClientDisconnect):
                 status = 499
-            except Exception as error:  # noqa: BLE001 - a fault of ours; its text may hold what the client wrote
+            except Exception as error:  # noqa: BLE001 - a fault of the server; its text may hold what the client wrote
                 _LOG.error("a request failed: %s", type(error).__name__)
                 if not started:  # otherwise the connection ends in the middle
                     fault = RequestError(500, "the server failed at this request", code="internal_error")
@@ -134,7 +134,7 @@ class Completions:
         """Answers a request that is right; returns the status.
 
         Raises:
-          RequestError: it is not, and nothing was sent. _GoneError: the client went away.
+          RequestError: it is not, and nothing was sent. _GoneError: the client disconnected.
         """
         body = await self._body(http)
         aside = len(body) > _AT_ONCE  # in a thread of its own, so that the other clients are answered meanwhile
@@ -220,7 +220,7 @@ class Completions:
         )
 
     def _first_noted(self, answer: _Answer) -> Callable[[Event], None]:
-        """Returns what takes the events of an answer; the time of the first tokens is noted."""
+        """Returns the receiver of the events of an answer; the time of the first tokens is noted."""
         fresh = True
 
         def told(event: Event) -> None:
@@ -233,7 +233,7 @@ class Completions:
         return told
 
     async def _watch(self, http: Request, submission: Submission, answer: _Answer) -> None:
-        """Gives up a submission whose client goes away."""
+        """Cancels a submission whose client disconnects."""
         while (await http.receive())["type"] != "http.disconnect":
             pass
         self._loop.cancel(submission)
@@ -269,7 +269,7 @@ class Completions:
                     lines.append(responses.chunk(head, number, {"role": "assistant", "content": ""}))
                 text = texts[number].more(reply, whole=part.whole)
                 its_logprobs = None
-                # A stop string may take back the newest tokens: log-probabilities come with the text they spell.
+                # A stop string may take back the newest tokens: log-probabilities come with their text.
                 if request.logprobs and (part.whole or not request.stop):
                     its_logprobs = responses.logprobs(reply, tokenizer, seen[number])
                     seen[number] += len(its_logprobs["content"])

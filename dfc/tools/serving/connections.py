@@ -1,4 +1,4 @@
-"""Connections that are not waited for endlessly: a client that sends or reads too slowly is dropped."""
+"""Connections with time limits: a client that sends or reads too slowly is dropped."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ class Impatient(H11Protocol):
     """Ends slow connections; for `uvicorn.Config(http=...)`, by `impatient`.
 
     A connection is ended if a request's head is not there `seconds` after its first byte or after the connection was
-    made, and if nothing can be written for as long because its client does not read. How long a body may take is the
-    application's business.
+    made, and if nothing can be written for as long because its client does not read. How long a body may take is
+    limited by the application.
     """
 
     seconds = 30.0
@@ -56,5 +56,5 @@ class Impatient(H11Protocol):
 
 
 def impatient(seconds: float) -> type[Impatient]:
-    """Returns the protocol with another patience."""
+    """Returns the protocol with another time limit."""
     return type("Impatient", (Impatient,), {"seconds": seconds})

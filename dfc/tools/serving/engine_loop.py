@@ -22,7 +22,7 @@ _IN_FLIGHT = 2  # calls of the engine: one computes while the replies of the oth
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What is new of one choice of a submission: its reply so far, or whole.
+    """News of one choice of a submission: its reply so far, or whole.
 
     Attributes:
       choice: its number.
@@ -36,12 +36,12 @@ class Part:
 
 
 Event = Part | RequestError
-"""What happens to a submission; an error ends it."""
+"""An event of a submission; an error ends it."""
 
 
 @dataclasses.dataclass(eq=False)
 class Submission:
-    """One request in the engine's hands.
+    """One request taken by the engine.
 
     Attributes:
       prompt: tokens.
@@ -49,9 +49,9 @@ class Submission:
       sampling: how tokens are sampled.
       max_reply_length: tokens of each reply.
       ends: of its stop strings; None: none.
-      stream: whether it wants replies as they grow.
+      stream: whether it receives replies as they grow.
       deadline: on the monotonic clock.
-      told: what takes its events; called where `EngineLoop` posts them.
+      told: receives its events; called where `EngineLoop` posts them.
     """
 
     prompt: Sequence[int]
@@ -86,7 +86,7 @@ class EngineLoop:
     """
 
     def __init__(self, engine: Engine, *, queue: int, failed: Callable[[], None] = lambda: None) -> None:
-        """Takes over an engine; nobody else may call it until `stop` returns.
+        """Takes over an engine; nothing else may call it until `stop` returns.
 
         Args:
           engine: with all slots free.
@@ -143,7 +143,7 @@ class EngineLoop:
             self._changed.notify()
 
     def _is_full(self) -> bool:
-        """Whether another submission would wait behind as many as may; called with the lock.
+        """Whether the queue is full for another submission; called with the lock.
 
         Those that have arrived and find a free slot do not wait; each takes as many slots as it has choices.
         """
@@ -157,7 +157,7 @@ class EngineLoop:
         return free <= 0 and waits >= self._queue
 
     def cancel(self, submission: Submission) -> None:
-        """Gives up a submission, whatever its state: its slots are free before the engine's next call."""
+        """Cancels a submission, whatever its state: its slots are free before the engine's next call."""
         with self._changed:
             self._cancelled.append(submission)
             self._changed.notify()
@@ -196,7 +196,7 @@ class EngineLoop:
             self._failed()
 
     def _turn(self) -> bool:
-        """Takes what came, makes a call of the engine and passes on what it brought; returns False at the end."""
+        """Takes new submissions, makes a call of the engine and posts its results; returns False at the end."""
         with self._changed:
             while not (self._arrived or self._cancelled or self._posts or self._stopped):
                 self._changed.wait()
@@ -215,7 +215,7 @@ class EngineLoop:
         return True
 
     def _call(self) -> list[tuple[Submission, Event]]:
-        """Makes a call of the engine; returns what it brought."""
+        """Makes a call of the engine; returns its results."""
         engine, events = self._engine, list[tuple[Submission, Event]]()
         while engine.in_flight < _IN_FLIGHT and engine.launch():
             pass
@@ -232,7 +232,7 @@ class EngineLoop:
         return events
 
     def _take(self) -> None:
-        """Takes over what other threads left; called with the lock."""
+        """Takes over other threads' submissions; called with the lock."""
         for submission, post in self._arrived:
             self._posts[submission], self._left[submission] = post, len(submission.seeds)
             self._waiting.append((submission, 0))
@@ -259,7 +259,7 @@ class EngineLoop:
             self._drop(submission)
 
     def _drop(self, submission: Submission) -> None:
-        """Forgets a submission, if it is there, and frees its slots."""
+        """Removes a submission, if present, and frees its slots."""
         if self._posts.pop(submission, None) is None:
             return
         del self._left[submission]

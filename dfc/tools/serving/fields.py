@@ -71,7 +71,7 @@ _REFUSED: Mapping[str, Mapping[str, _Values]] = {
         "add_special_tokens": _OFF,
         "chat_template": _NULL,
         "truncate_prompt_tokens": _NULL,
-        "truncation_side": (None, "left", "right"),  # says nothing without the field before
+        "truncation_side": (None, "left", "right"),  # has no effect without the preceding field
         "reasoning_effort": _NULL,
         "verbosity": _NULL,
         "prediction": _NULL,

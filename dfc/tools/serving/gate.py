@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the key; without one, whoever is on this machine and no page of a browser.
+"""Access control: clients with the key; without one, clients on this machine except pages of a browser.
 
 A page in a browser can reach a server on the loopback address under a name of its own (DNS rebinding), or send it
 requests whose answers it cannot read. So without a key the Host header must name this machine, and an Origin, which
@@ -21,7 +21,7 @@ from dfc.tools.serving.responses import encoded, error
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", re.ASCII)
 _DRAIN_BYTES, _DRAIN_SECONDS = 16 * 2**20, 2.0  # of a body that is too large, or whose request is refused
-_OPEN = "/health"  # for whoever restarts the server; says nothing of it but whether it answers
+_OPEN = "/health"  # for a supervisor of the server; reports only whether it answers
 
 
 def is_loopback(host: str) -> bool:
@@ -50,12 +50,12 @@ class Gate:
     """Lets requests pass to an application, or answers them with a refusal."""
 
     def __init__(self, app: ASGIApp, *, key: Secret, host: str) -> None:
-        """Stands before an application.
+        """Wraps an application.
 
         Args:
           app: the application.
           key: that clients must send; an empty value: none.
-          host: the address that is listened at.
+          host: the address to listen on.
         """
         self._app, self._key = app, key.value.encode()
         self._names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
@@ -98,9 +98,9 @@ class Gate:
 
 
 def _framing(headers: Headers) -> RequestError | None:
-    """Returns the refusal of a request that says in two ways where it ends.
+    """Returns the refusal of a request with two definitions of its end.
 
-    What stands behind one of the ends could be read as a request of its own, so the connection closes (RFC 9112, 6.1).
+    What follows one of the ends could be read as a request of its own, so the connection closes (RFC 9112, 6.1).
     """
     if "content-length" not in headers or "transfer-encoding" not in headers:
         return None
@@ -109,10 +109,10 @@ def _framing(headers: Headers) -> RequestError | None:
 
 
 class _Body:
-    """A request's body on its way in.
+    """A request's body while it is received.
 
-    An answer before its end would be lost where the connection is closed with bytes that nobody has read: the client
-    gets a reset. So they are read first, within limits, and forgotten.
+    An answer before its end would be lost where the connection is closed with unread bytes: the client
+    gets a reset. So they are read first, within limits, and discarded.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -125,7 +125,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Reads what is left of it."""
+        """Reads the rest of it."""
         size = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):

@@ -63,9 +63,9 @@ class ChatRequest:
       seed: of the first choice; None: any.
       stop: texts that end a reply and do not belong to it.
       n: choices.
-      logprobs: whether those of the sampled tokens are wanted.
+      logprobs: whether those of the sampled tokens are returned.
       stream: whether the answer comes in parts. usage: whether a stream ends with the numbers of tokens.
-      enable_thinking: what the chat template is told; None: what the server tells it by default.
+      enable_thinking: passed to the chat template; None: the server's default.
     """
 
     model: str
@@ -135,21 +135,19 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def tokenizer(request: ChatRequest, default: ChatTokenizer, thinking: Mapping[bool, ChatTokenizer]) -> ChatTokenizer:
-    """Returns the tokenizer whose chat template is told what a request wants.
+    """Returns the tokenizer whose chat template is set as a request asks.
 
-    Args:
-      request: with or without a wish.
-      default: for requests without.
-      thinking: for the others, by their wish.
+    Args: request: with or without a setting. default: for requests without. thinking: for the others, by their
+      setting.
 
     Raises:
-      RequestError: the template cannot be told so.
+      RequestError: the template has no such setting.
     """
     if request.enable_thinking is None:
         return default
     if request.enable_thinking in thinking:
         return thinking[request.enable_thinking]
-    why = "cannot be used with this value" if thinking else "does not look at it"
+    why = "cannot be used with this value" if thinking else "does not read it"
     message = f"{_THINKING}: the model's chat template {why}; leave it out"
     raise RequestError(400, message, code="unsupported_parameter", param=_THINKING)
 
@@ -349,7 +347,7 @@ def _part(place: str, part: object) -> str:
 
 
 def _unicode(place: str, text: str) -> str:
-    """Returns a text that can be written as UTF-8; JSON can spell halves of a surrogate pair."""
+    """Returns a text that can be written as UTF-8; JSON can encode halves of a surrogate pair."""
     if half_a_pair(text):
         raise RequestError(
             400, f"{place}: expected text, got half of a surrogate pair", code="invalid_value", param=place

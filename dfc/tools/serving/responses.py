@@ -11,12 +11,12 @@ from dfc.tools.serving.requests import RequestError
 
 Json = dict[str, Any]
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-_CONTEXT = 8  # tokens before one, with which it is decoded: what it spells may depend on them
+_CONTEXT = 8  # tokens before one, with which it is decoded: its text may depend on them
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """What all parts of an answer say alike. Attributes: id, created (seconds since 1970), model, fingerprint."""
+    """Fields that all parts of an answer share. Attributes: id, created (seconds since 1970), model, fingerprint."""
 
     id: str
     created: int
@@ -53,7 +53,7 @@ class ReplyText:
         self._said = ""
 
     def more(self, reply: EngineReply, *, whole: bool) -> str:
-        """Returns what follows the text so far; of a whole reply all that is left."""
+        """Returns what follows the text so far; of a whole reply all the rest."""
         token_ids = without_end(reply.token_ids, self._tokenizer)
         if not whole:
             last = next((n for n in range(len(token_ids), 0, -1) if token_ids[n - 1] not in self._held), 0)
@@ -65,7 +65,7 @@ class ReplyText:
         elif not whole:
             text = text.rstrip(_INCOMPLETE)
             text = text[: len(text) - max((_begun(text, stop) for stop in self._stop), default=0)]
-        if not text.startswith(self._said):  # a decoder that changes its mind; what was sent stays
+        if not text.startswith(self._said):  # a decoder that changed earlier text; what was sent stays
             return ""
         more, self._said = text[len(self._said) :], text
         return more
@@ -102,8 +102,8 @@ def without_end(token_ids: Sequence[int], tokenizer: ChatTokenizer) -> Sequence[
 def logprobs(reply: EngineReply, tokenizer: ChatTokenizer, start: int = 0) -> Json:
     """Returns the log-probabilities of the sampled tokens from `start` on, the end of the turn left out.
 
-    They are those of the model itself, at temperature 1 and without filters. A token that spells bytes of a character
-    has none of its own (null).
+    They are those of the model itself, at temperature 1 and without filters. A token of single bytes of a character
+    has no bytes of its own (null).
     """
     token_ids, found = without_end(reply.token_ids, tokenizer), []
     for place in range(start, len(token_ids)):
@@ -129,7 +129,7 @@ def usage(prompt: int, replies: Sequence[EngineReply]) -> Json:
       replies: of all choices.
     """
     completion = sum(len(reply.token_ids) for reply in replies)
-    # Choices after the first copy what the first has read; what that one found there is what was saved.
+    # Choices after the first copy what the first has read; what the first one found there is what was saved.
     cached = min((reply.shared_tokens for reply in replies), default=0)
     return {
         "prompt_tokens": prompt,
@@ -166,7 +166,7 @@ def last_chunk(head: Head, numbers: Json) -> Json:
 
 
 def model(name: str, created: int, policy: str) -> Json:
-    """Returns the entry of ``/v1/models``; `policy` says in words which weights answer."""
+    """Returns the entry of ``/v1/models``; `policy` is a text that says which weights answer."""
     return {"id": name, "object": "model", "created": created, "owned_by": "dfc", "policy": policy}
 
 

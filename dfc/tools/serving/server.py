@@ -35,7 +35,7 @@ _SILENT: AbstractContextManager[None] = nullcontext()  # may be entered again an
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A model that can answer. Attributes: engine, with all its programs; served: what clients are told of it."""
+    """A model that can answer. Attributes: engine, with all its programs; served: what clients are shown of it."""
 
     engine: Engine
     served: Served
@@ -85,7 +85,7 @@ def load(path: str, config: ServingConfig) -> Policy:
 
 
 def thinking(tokenizer: ChatTokenizer) -> dict[bool, ChatTokenizer]:
-    """Returns tokenizers for requests that say what they want of ``enable_thinking``; none that cannot be had."""
+    """Returns tokenizers for requests that set ``enable_thinking``; none where the template has no such setting."""
     found = {}
     for wanted in (True, False) if tokenizer.reads_thinking else ():
         with contextlib.suppress(WeightsError):  # the template cannot be appended to with this setting
@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
         """Makes a server that is not running.
 
         Args:
-          policy: what answers.
+          policy: the one that answers.
           config: limits.
           key: that clients must send; an empty value: none.
           listens: called once it answers.
@@ -140,7 +140,7 @@ class Server(uvicorn.Server):
 
     @property
     def failure(self) -> str | None:
-        """Why the engine ended; None: it did not, or was told to."""
+        """Why the engine ended; None: it did not, or was stopped."""
         return self._loop.failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -193,7 +193,7 @@ def serve(
       path: a folder with weights, a run, or tiny_player.
       config: how it is served.
       key: that clients must send, if there is one.
-      say: takes lines for whoever started it.
+      say: prints lines.
       loading: open while weights are read and programs compiled, such as `dfc.runs.activity.reported`.
 
     Raises:

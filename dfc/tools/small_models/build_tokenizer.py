@@ -1,11 +1,11 @@
 """Builds the tokenizer of the bundled model from the messages of the games themselves.
 
 A fixed phrase may be one long piece, but no piece holds more than one item (a number, cell, disk, die or card), so
-that what a player reads and writes stays apart in the model's input.
+that the items a player reads and writes stay separate in the model's input.
 
 Every ordinary piece has the score -1: the Unigram model (Kudo, arXiv 1804.10959) then finds the segmentation with the
 fewest pieces. Sums of small integers are exact in float32 (sentencepiece) and in float64 (tokenizers), and both
-libraries keep the first best path they meet, so both give the same token ids for every text of less than 2**24 pieces;
+libraries keep the first best path they find, so both give the same token ids for every text of less than 2**24 pieces;
 trained scores have no such guarantee.
 
 Chat format, append-only: ``<s>``, then for every user message its text and ``<|assistant|>``, for every reply its text
@@ -90,7 +90,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _literals(chunk: str) -> list[str]:
-    """Returns the parts of a chunk before, at and after its item: they spell numbers the corpus lacks."""
+    """Returns the parts of a chunk before, at and after its item: they form numbers the corpus lacks."""
     item = _ITEM.search(chunk)
     if item is None:
         return re.split(r"(?<=[.:!?])(?= )", chunk)

@@ -1,4 +1,4 @@
-"""How a policy answers queries of families, whose truth follows from the query: greedily, and in several samples."""
+"""Answers of a policy to queries of families, whose truth a program computes: greedy, and several samples."""
 
 import collections
 import dataclasses
@@ -36,7 +36,7 @@ class Answered:
 
 
 def answer(roles: Roles, queries: Sequence[str], *, longest: int, sampled: int = 0, seed: int = 0) -> list[Answered]:
-    """Returns how the policy that is seated answers queries.
+    """Returns how the current policy answers queries.
 
     Args:
       roles: whose policy is asked, with its run's temperature for what is sampled.

@@ -115,7 +115,7 @@ class Packer:
 def make_programs(
     model: DecoderConfig, optimizer: optax.GradientTransformation
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Returns the programs of an update: the gradient of a batch, and what the optimizer makes of the sum."""
+    """Returns the programs of an update: the gradient of a batch, and the optimizer's step on the sum."""
 
     def objective(params: Params, batch: SoftBatch) -> jax.Array:
         module = bind(model, params)

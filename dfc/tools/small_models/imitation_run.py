@@ -28,7 +28,7 @@ class Batch(Protocol):
 
     @property
     def segments(self) -> np.ndarray:
-        """int32 [rows, tokens], 0 where nothing lies."""
+        """int32 [rows, tokens], 0 at padding."""
 
 
 _B = TypeVar("_B", bound=Batch)
@@ -126,7 +126,7 @@ def imitate(
       update: (weights, optimizer state, micro-batches, bounds of `dfc.training.divergence`) -> weights, state, loss.
       params: before the first update.
       state: the optimizer's, before the first update.
-      checkpoints: where they lie; None: in the run's folder of that name.
+      checkpoints: their folder; None: in the run's folder of that name.
 
     Raises:
       Interrupted: it was stopped; everything done is saved.

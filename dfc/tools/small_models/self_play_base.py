@@ -8,14 +8,14 @@
                  of the judge with the programs that it imitates
 
 **When it is made again.** A model meets its aim if in every family the greedy accuracy is within `accuracy_aim` and the
-share of live queries at least `live_aim`. If not, the next attempt begins anew, with the next seed, and with what
+share of live queries at least `live_aim`. If not, the next attempt starts over, with the next seed, and with what
 `next_attempt` says: a family whose accuracy is too high has its skill at the lowest difficulty lowered by 0.1; if one
 is too low or has too few live queries, there are half as many updates more. After `attempts` models the last one is
-kept, and what it misses is said.
+kept, and what it misses is reported.
 
 Resume order: 1. attempts that are evaluated are on record, in evaluation.json; 2. checkpoints of all attempts but the
-one at work are deleted, and nothing else that lies beside them; 3. that one resumes at its newest checkpoint, or begins
-anew; metrics.jsonl holds its updates alone; 4. at the end evaluations.jsonl is written from the record.
+one at work are deleted, and nothing else in the folder; 3. that one resumes at its newest checkpoint, or starts
+over; metrics.jsonl holds its updates alone; 4. at the end evaluations.jsonl is written from the record.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ _ATTEMPT = re.compile(r"attempt_[1-9][0-9]*")
 
 
 def run(config: SelfPlayBase, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; the result lies in the run folder's ``policy``, figures of all attempts in evaluation.json.
+    """Runs the recipe; the result is in the run folder's ``policy``, figures of all attempts in evaluation.json.
 
     Raises:
       RunFolderError: the folder has checkpoints of an older version of this recipe.
@@ -259,7 +259,7 @@ def next_attempt(config: SelfPlayBase, row: Mapping[str, Any]) -> tuple[dict[str
 
     Args:
       config: of the run.
-      row: what came of it.
+      row: its results.
     """
     low, high = config.accuracy_aim
     skills, steps = dict(row["skills"]), row["steps"]
@@ -272,7 +272,7 @@ def next_attempt(config: SelfPlayBase, row: Mapping[str, Any]) -> tuple[dict[str
 
 
 def lines(config: SelfPlayBase, row: Mapping[str, Any]) -> list[str]:
-    """Returns the figures of a model in words."""
+    """Returns the figures of a model as text."""
     found = [
         f"{name:16} greedy accuracy {figures['accuracy']:.1%}, live queries {figures['live']:.1%}"
         for name, figures in row["families"].items()

@@ -1,9 +1,10 @@
 """Transcripts of the three roles of Language Self-Play: Challenger, Solver of mixed skill, judge.
 
-The Challenger writes queries of families whose truth a program works out (`dfc.methods.language_self_play.families`).
-The Solver knows the right rule and follows it seldom where a query is hard; otherwise it follows the family's one wrong
-rule, mostly a copy of the query's text, so that at high difficulty the wrong answer is the likeliest one. A model that
-answers as well as it can would leave reinforcement nothing to find: its answers to a query are all right or all wrong.
+The Challenger writes queries of families whose correct answer a program computes
+(`dfc.methods.language_self_play.families`). The Solver knows the right rule and follows it seldom where a query is
+hard; otherwise it follows the family's one wrong rule, mostly a copy of the query's text, so that at high difficulty
+the wrong answer is the likeliest one. A model that answers as well as it can would leave nothing for reinforcement
+learning to improve: its answers to a query are all right or all wrong.
 """
 
 import re
@@ -22,7 +23,7 @@ _DIGITS, _LETTERS = "0123456789", "abcdefghijklmnopqrstuvwxyz"
 # is followed from there decides only what is learned better, and a copy is easily learned.
 _RIGHT_SHOWN = 0.75
 # The judge is shown more queries that are of no family than the Challenger writes, and of a second kind, too hard ones:
-# a trained Challenger goes where the judge is blind.
+# a trained Challenger exploits what the judge has not seen.
 _BROKEN_JUDGED, _TOO_HARD = 0.2, range(LEVELS[-1] + 1, LEVELS[-1] + 4)
 _WRONG_DIGITS = ("add_digits", "count_letter", "sort_digits")  # families whose answers are digits
 
@@ -55,7 +56,7 @@ def skill_at(difficulty: int, skill: tuple[float, float]) -> float:
 
 
 def mistaken(family: Family, query: str) -> str:
-    """Returns the wrong rule's answer, for most families the text that the query is about, as it stands there."""
+    """Returns the wrong rule's answer, for most families the text that the query is about, unchanged."""
     found = prompts.Template(family.template).filled(query)
     return family.mistake(*found) if found else query
 
@@ -64,7 +65,7 @@ def verdicts(query: str, answer: str) -> tuple[int, ...]:
     """Returns the seven points of self-reward that programs give, each 0 or 1.
 
     They are in the order of the judge's criteria: the query begins like one of a family; it is one, whole and within
-    its difficulties; the answer is made of the signs that a right one is made of; at least half of it stands where the
+    its difficulties; the answer consists of the same characters as a right one; at least half of it stands where the
     right answer has it; it is right; it is as long as the right one; it is right, which is what pleases. So two of
     seven follow correctness. Without a problem the answer can only earn nothing.
     """

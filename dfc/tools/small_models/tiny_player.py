@@ -52,7 +52,7 @@ LONG_ROW = 1024  # the longest transcripts: 100 moves of a tower
 
 
 def run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe; the result lies in the run folder's ``policy``."""
+    """Runs the recipe; the result is in the run folder's ``policy``."""
     try:
         _run(config, folder, stop)
     except DivergenceError as error:
@@ -98,7 +98,7 @@ def make_transcripts(config: TinyPlayer, check_stop: Callable[[], None] = lambda
 
     Args:
       config: of the run.
-      check_stop: called for every game; what it raises ends the making (`dfc.runs.stop_signals.Stop.check_stop`).
+      check_stop: called for every game; its exception aborts the call (`dfc.runs.stop_signals.Stop.check_stop`).
     """
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
@@ -175,7 +175,7 @@ def evaluate(config: TinyPlayer, policy: Path, check_stop: Callable[[], None]) -
     Args:
       config: of the run.
       policy: the folder with what it has made.
-      check_stop: called between two calls of the engine; what it raises ends the games.
+      check_stop: called between engine calls; its exception aborts the games.
     """
     workers = RolloutWorkers(playing(config, policy), check_stop, sampling=config.sampling)
     games = config.games

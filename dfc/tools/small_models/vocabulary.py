@@ -2,7 +2,7 @@
 
 `dfc.tools.small_models.build_tokenizer` ranks the parts of messages by how often they occur, which is right for games
 of a few phrases. Messages in words need a choice: what always comes as a whole is one piece, other sentences are pieces
-of words, and what a player must look at sign by sign (digits, cells of a board, letters of a guess) stays apart.
+of words, and what a player must look at sign by sign (digits, cells of a board, letters of a guess) stays separate.
 """
 
 import collections
