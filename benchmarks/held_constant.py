@@ -173,12 +173,15 @@ def measure(folder: Path, only: str) -> dict[str, str]:
 
 
 def purposes() -> set[str]:
-    """Returns what every seed of the source is derived for: the first argument of `derive_seed`, where it is a text."""
+    """Returns what seeds are derived for: the first argument of `derive_seed` and `now.seed`, where it is a text."""
     found = set()
     for path in (ROOT / "dfc").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Name(id="derive_seed"), args=[ast.Constant(value=str(purpose)), *_]):
+                case ast.Call(
+                    func=ast.Name(id="derive_seed") | ast.Attribute(attr="seed", value=ast.Name(id="now")),
+                    args=[ast.Constant(value=str(purpose)), *_],
+                ):
                     found.add(purpose)
     return found
 
