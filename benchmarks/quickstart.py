@@ -139,7 +139,7 @@ class Method:
     def __init__(self, config: DivideFuseConquer) -> None:
         self.config = config
         with mock.patch("dfc.rollout.workers.Engine", TimedEngine):
-            self.workers = RolloutWorkers(config, sampling=SamplingConfig(temperature=config.temperature))
+            self.workers = RolloutWorkers(config, sampling=config.sampling)
         loss = rl.make_loss(config.grpo, config.batch.row_length)
         optimizer = make_optimizer(config.optimizer)
         self.trainer = Trainer(self.workers.model, loss, optimizer, training=config.training)
@@ -307,7 +307,7 @@ class Baseline:
         self.tokenizer = workers.tokenizer
         self.model = workers.model
         self.rollout = config.rollout
-        self.sampling = SamplingConfig(temperature=config.temperature)
+        self.sampling = config.sampling
         self.stop_token_ids = workers.tokenizer.stop_token_ids(config.rollout.stop)
         self.processed_tokens = 0
 

@@ -28,6 +28,7 @@ from dfc.config import (
     ModelConfig,
     OptimizerConfig,
     RolloutConfig,
+    SamplingConfig,
 )
 from dfc.games import registry
 
@@ -80,7 +81,7 @@ def get_config() -> DivideFuseConquer:
             prompt="think",
             think_language="Chinese",
         ),
-        temperature=1.0,
+        sampling=SamplingConfig(temperature=1.0),
         optimizer=OptimizerConfig(learning_rate=2e-6),
         batch=BatchConfig(row_length=12288, micro_batch_rows=64),
         divide_iterations=100,

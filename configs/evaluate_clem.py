@@ -13,7 +13,7 @@ Score: clemscore random_legal 10.39, simple 65.04, strong 95.38 (docs/results/cl
 Variant: --config.opponent=strong --config.policies=simple with games for two only: a policy beside a partner.
 """
 
-from dfc.config import EvaluateTasks, RolloutConfig
+from dfc.config import EvaluateTasks, RolloutConfig, SamplingConfig
 from dfc.games import registry
 
 
@@ -28,5 +28,5 @@ def get_config() -> EvaluateTasks:
         tasks=0,
         tasks_of={},
         trajectories=1,
-        temperatures=(0.0,),
+        sampling=SamplingConfig(temperature=0.0, min_p=0.3),
     )

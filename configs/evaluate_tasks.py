@@ -15,7 +15,7 @@ Variant: --config.temperatures=0.3,0.7,1.0 --config.tasks=50 for the paper's thr
   temperatures, over fewer tasks.
 """
 
-from dfc.config import EvaluateTasks, FilterConfig, RolloutConfig
+from dfc.config import EvaluateTasks, RolloutConfig, SamplingConfig
 
 GROUPS = (
     "twenty_questions",
@@ -42,6 +42,5 @@ def get_config() -> EvaluateTasks:
         tasks=0,
         tasks_of={"bandit": 100},
         trajectories=4,
-        temperatures=(0.7,),
-        filters=FilterConfig(min_p=0.3),
+        sampling=SamplingConfig(temperature=0.7, min_p=0.3),
     )

@@ -20,6 +20,7 @@ from dfc.config import (
     ModelConfig,
     OptimizerConfig,
     QueryTask,
+    SamplingConfig,
     SelfPlayRolloutConfig,
     TrainingConfig,
 )
@@ -36,7 +37,7 @@ def get_config() -> LanguageSelfPlay:
         groups_per_iteration=8,
         group_size=4,
         tasks={"question": QueryTask("general knowledge questions", "")},
-        temperature=0.7,
+        sampling=SamplingConfig(temperature=0.7),
         reward=AnswerRewardConfig(
             sources={"formats": 1.0},
             formats=({"kind": "words", "at_least": 10, "at_most": 40}, {"kind": "ends_with", "text": "."}),

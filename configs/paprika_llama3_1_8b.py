@@ -19,7 +19,6 @@ from dfc.config import (
     BuildDataConfig,
     CollectConfig,
     EvaluateTasksConfig,
-    FilterConfig,
     MeshConfig,
     ModelConfig,
     Paprika,
@@ -57,8 +56,8 @@ def get_config() -> Paprika:
             tasks=0,
             tasks_of={"bandit": 100},
             trajectories=4,
+            sampling=SamplingConfig(temperature=0.7, min_p=0.3),
             temperatures=(0.3, 0.7, 1.0),
-            filters=FilterConfig(min_p=0.3),
         ),
     )
 

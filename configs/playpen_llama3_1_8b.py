@@ -35,6 +35,7 @@ from dfc.config import (
     Playpen,
     RolloutConfig,
     RowsAdapterConfig,
+    SamplingConfig,
     ScheduledOptimizerConfig,
     TrainingConfig,
 )
@@ -95,7 +96,7 @@ def get_config() -> Playpen:
             iterations=215,
             groups_per_iteration=16,
             group_size=8,
-            temperature=0.75,
+            sampling=SamplingConfig(temperature=0.75),
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=1e-6, b2=0.999),
             adapter=AdapterConfig(rank=64, alpha=128, targets="qkvo"),

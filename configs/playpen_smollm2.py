@@ -24,6 +24,7 @@ from dfc.config import (
     Playpen,
     RolloutConfig,
     RowsAdapterConfig,
+    SamplingConfig,
     ScheduledOptimizerConfig,
     TrainingConfig,
 )
@@ -55,7 +56,7 @@ def get_config() -> Playpen:
             iterations=8,
             groups_per_iteration=4,
             group_size=6,
-            temperature=0.75,
+            sampling=SamplingConfig(temperature=0.75),
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),
             adapter=AdapterConfig(rank=16, alpha=32),
@@ -63,6 +64,12 @@ def get_config() -> Playpen:
         ),
         batch=BatchConfig(row_length=1024, micro_batch_rows=1),
         training=TrainingConfig(scan_layers=True),
-        evaluate_tasks=EvaluateTasksConfig(split="test", tasks=20, tasks_of={}, trajectories=1, temperatures=(0.0,)),
+        evaluate_tasks=EvaluateTasksConfig(
+            split="test",
+            tasks=20,
+            tasks_of={},
+            trajectories=1,
+            sampling=SamplingConfig(temperature=0.0, min_p=0.3),
+        ),
         checkpoint=CheckpointConfig(every=5, keep=2),
     )

@@ -68,14 +68,20 @@ def get_config() -> Playpen:
             iterations=15,
             groups_per_iteration=7,
             group_size=8,
-            temperature=0.75,
+            sampling=SamplingConfig(temperature=0.75),
             grpo=GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1),
             optimizer=OptimizerConfig(learning_rate=2e-4, b2=0.98),
             evaluation=MatchesConfig(games=2),
         ),
         batch=BatchConfig(row_length=1024, micro_batch_rows=2),
         training=TrainingConfig(scan_layers=False, remat="none"),
-        evaluate_tasks=EvaluateTasksConfig(split="test", tasks=30, tasks_of={}, trajectories=1, temperatures=(0.0,)),
+        evaluate_tasks=EvaluateTasksConfig(
+            split="test",
+            tasks=30,
+            tasks_of={},
+            trajectories=1,
+            sampling=SamplingConfig(temperature=0.0, min_p=0.3),
+        ),
         checkpoint=CheckpointConfig(every=10, keep=2),
     )
 

@@ -71,12 +71,20 @@ def _described(config: RunConfig, wanted: str, *, alone: bool = True) -> list[st
     return ["", title, *said, *lines] if lines or said else ([] if wanted else ["", title])
 
 
-def _section(section: object, path: str, wanted: str, named: Collection[str] = ()) -> list[str]:
-    """Returns the keys of a section that hold a text or are named, then those of the sections in it."""
+def _section(section: object, path: str, wanted: str, named: Collection[str] = (), *, unset: bool = False) -> list[str]:
+    """Returns the keys of a section that hold a text or are named, then those of the sections in it.
+
+    Args:
+      section: of which these are the keys.
+      path: what leads to it, with a dot behind it.
+      wanted: the text.
+      named: dotted keys.
+      unset: it stands for None, so that no value of it holds.
+    """
     meanings = meanings_of(type(section))
     own, nested = [], []
     for name, hint in fields.annotated_fields(section).items():
-        value, key = getattr(section, name), f"{path}{name}"
+        value, key = None if unset else getattr(section, name), f"{path}{name}"
         if (kind := fields.section_of(hint)) is not None:
             entries = value if isinstance(value, Mapping) else {}
             for entry, inner in [("NAME", kind()), *entries.items()]:
@@ -85,6 +93,10 @@ def _section(section: object, path: str, wanted: str, named: Collection[str] = (
             continue
         if dataclasses.is_dataclass(value):
             nested += _section(value, f"{key}.", wanted, named)
+            continue
+        if value is None and dataclasses.is_dataclass(kind := fields.without_none(hint)):
+            lines = _section(kind(), f"{key}.", wanted, named, unset=True)  # type: ignore[operator] # a class of sections
+            nested += [*lines[:2], *_wrapped(meanings.get(name, "")), *lines[2:]] if lines else []
             continue
         if key in named or wanted in key.lower() or wanted in meanings.get(name, "").lower():
             own += [f"  --config.{key} ({fields.describe_type(hint)}; {_value(value)})"]

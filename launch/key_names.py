@@ -74,6 +74,10 @@ def suggestion(kind: object, key: str, value: str | None = None) -> str:
 def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
     """Yields what a key may mean, most likely first; see `suggestion`. Empty texts are among them."""
     keys = () if kind is None else _keys_of(kind)
+    last = key.rsplit(".", 1)[-1]
+    before = {} if kind is None else renamed.keys_of(kind)
+    if "." in key and key in before:  # a name of before in its section is not another library's
+        yield _now(last, [before[key]], value)
     foreign = foreign_names.find(key)
     if foreign is not None:
         name, entry = foreign
@@ -82,7 +86,6 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
         if "." not in name:  # the same word at the end of another path, or of a chat endpoint's, is another thing
             yield _write([same for same in _same_name(keys, key) if ".NAME." not in same], value)
         yield _elsewhere(kind, entry.called(name), entry.keys, lambda other: entry.keys_among(_keys_of(other)))
-    last = key.rsplit(".", 1)[-1]
     today = renamed.names_of_today(last)
     if kind is not None:
         yield _now(last, _of_today(kind, key) or [same for name in today for same in _same_name(keys, name)], value)

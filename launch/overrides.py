@@ -90,8 +90,8 @@ def _replaced(section: Any, names: Sequence[str], value: object, path: tuple[str
         if isinstance(before, Mapping):
             inner = _replaced(before.get(entry, kind()), key, value, (*path, name, entry)) if kind and key else value
             value = {**before, entry: inner}
-        elif dataclasses.is_dataclass(before):
-            value = _replaced(before, rest, value, (*path, name))
+        elif dataclasses.is_dataclass(before) or (before is None and dataclasses.is_dataclass(hint)):
+            value = _replaced(hint() if before is None else before, rest, value, (*path, name))
         else:
             raise _UnknownKey(f": {'.'.join((*path, name))} is no section", rest[0], {})
     return dataclasses.replace(section, **{name: value})
@@ -136,9 +136,15 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
     _require(section, name, path)
     hint = fields.fields_of(section)[name]
     if dataclasses.is_dataclass(hint):
+        optional = fields.without_none(known[name]) is not known[name]
+        if not rest and optional and (match["value"] or "").lower() == "none":
+            return dataclasses.replace(section, **{name: None})
         if not rest:
-            raise _BadOverride(f": a section; set its values one by one: {', '.join(fields.fields_of(hint))}")
-        return dataclasses.replace(section, **{name: _applied(getattr(section, name), match, (*path, name), rest)})
+            none = ", or all of it to None" if optional else ""
+            raise _BadOverride(f": a section; set its values one by one: {', '.join(fields.fields_of(hint))}{none}")
+        before = getattr(section, name)
+        inner = _applied(hint() if before is None else before, match, (*path, name), rest)
+        return dataclasses.replace(section, **{name: inner})
     before = getattr(section, name)
     if hint == Games:
         return dataclasses.replace(section, games=_games(before, ".".join(rest), match))
@@ -285,7 +291,7 @@ def _with_floats(section: Any) -> Any:  # noqa: ANN401 - any dataclass of the sc
     for name, kind in fields.fields_of(section).items():
         value = getattr(section, name)
         if dataclasses.is_dataclass(kind):
-            if (inner := _with_floats(value)) is not value:
+            if value is not None and (inner := _with_floats(value)) is not value:
                 changed[name] = inner
         elif fields.section_of(kind) is not None:
             changed[name] = {entry: _with_floats(inner) for entry, inner in value.items()}

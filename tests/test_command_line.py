@@ -97,7 +97,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--config.rollout.max_reply_length=300"], "must be at most rollout.max_length=256"),
         (["--config.opponent_reply.max_length=300"], "must be at most rollout.max_length=256"),
         (
-            ["--config.opponent=itself", "--config.train_both_seats", "--config.opponent_reply.temperature=0"],
+            ["--config.opponent=itself", "--config.train_both_seats", "--config.opponent_reply.sampling.temperature=0"],
             "opponent_reply: must be left out with train_both_seats",
         ),
         (["--config.games={}"], "games is empty: name at least one id; allowed: TicTacToe-v0,"),
@@ -120,7 +120,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
             "TRL and Tunix is --config.grpo.clip_ratio=0.2 (the share of random actions is random_action_rate)",
         ),
         (["--config.random_action_rate=1.2"], "random_action_rate=1.2: must be at least 0 and at most 1"),
-        (["--config.temperature=0"], "temperature=0.0: must be above 0"),
+        (["--config.sampling.temperature=0"], "sampling.temperature=0.0: must be above 0; without chance"),
         (["--config.rollout.stop=('',)"], "must hold no empty text"),
         (["--config.mesh.data=0"], "mesh.data=0: must be at least 1, or -1"),
         (["--config.mesh.data=-1"], "mesh.data and mesh.fsdp are all -1"),
@@ -131,7 +131,10 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--workdir=gs://bucket/run"], "--workdir=gs://bucket/run: is an address, and what is written here needs a"),
         (["--programs=gs://b"], "--programs=gs://b: is an address"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
-        (["--config.sampling.top_p=0"], "there is no 'sampling' in the configuration of divide_fuse_conquer"),
+        (
+            ["--config.sampling.top_p=0.5"],
+            "sampling.top_p=0.5: must be left out; the update compares probabilities of the",
+        ),
         (["--config.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
             [
@@ -164,8 +167,8 @@ def test_a_value_that_cannot_work_is_one_problem_that_says_why(words, text):
         ("evaluate", ["--config.model.path=x"], "there is no 'model' in the configuration of evaluate"),
         (
             "evaluate_tasks",
-            ["--config.policies=simple", "--config.temperatures=(-1,)"],
-            "(-1,): must be at least 0 each",
+            ["--config.policies=simple", "--config.temperatures=(-1, 0.5)"],
+            "(-1, 0.5): must be at least 0 each",
         ),
         ("paprika_tiny", [TINY, "--config.collect.samples_of.wordle=0"], "at least 1 and at most 1,000,000,000 each"),
         ("tiny_player", ["--config.width=40"], "must be a multiple of 32"),
@@ -206,8 +209,8 @@ def test_values_of_other_recipes_are_checked_too(file, words, text):
         ("return DivideFuseConquer(games={'Nim-v0': 3})", "games.Nim-v0=3: must be a mapping of options"),
         ("return RunConfig()", "get_config() must return one of dfc.config ("),
         (
-            "return Collect(sampling=FilterConfig(), games={'wordle': {}})",
-            "got FilterConfig; write sampling=",
+            "return Collect(sampling=RolloutConfig(), games={'wordle': {}})",
+            "got RolloutConfig; write sampling=",
         ),
     ],
 )

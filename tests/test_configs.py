@@ -62,7 +62,7 @@ def test_the_paper_run_has_the_values_of_section_4_2():
     config = load("dfc_textarena_qwen2_5_32b")
     assert (config.divide_iterations, config.conquer_iterations) == (100, 100)
     assert (config.groups_per_game, config.group_size) == (50, 8)
-    assert (config.optimizer.learning_rate, config.temperature) == (2e-6, 1.0)
+    assert (config.optimizer.learning_rate, config.sampling.temperature) == (2e-6, 1.0)
     rollout = config.rollout
     assert (rollout.max_prompt_length, rollout.max_reply_length, rollout.max_actions) == (8192, 4096, 120)  # of a call
     assert rollout.max_length == config.batch.row_length == 8192 + 4096  # so that the last reply has its room, too

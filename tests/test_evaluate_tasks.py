@@ -10,7 +10,7 @@ import pytest
 from chat_server import completion, serving
 
 from dfc import validation
-from dfc.config import EndpointConfig, EvaluateTasks, FilterConfig, RolloutConfig
+from dfc.config import EndpointConfig, EvaluateTasks, RolloutConfig, SamplingConfig
 from dfc.errors import ConfigError, RunFolderError
 from dfc.evaluation.tasks import EvalSetting
 from dfc.games import registry
@@ -32,8 +32,7 @@ CONFIG = EvaluateTasks(
     rollout=RolloutConfig(slots=2, max_length=160, max_reply_length=4, stop=("]",)),
     tasks=3,
     trajectories=2,
-    temperatures=(0.7,),
-    filters=FilterConfig(min_p=0.1),
+    sampling=SamplingConfig(temperature=0.7, min_p=0.1),
 )
 LONG = len(CONFIG.policies) * len(GAMES) * 3 * 2  # games of the whole run
 
@@ -314,7 +313,7 @@ def test_a_sound_configuration_has_no_problems():
             {"games": {"twenty_questions": {}}, "simulators": "initial"},
             "strong plays twenty_qu",
         ),
-        ({"filters": FilterConfig(min_p=2.0)}, "filters.min_p=2.0"),
+        ({"sampling": SamplingConfig(min_p=2.0)}, "sampling.min_p=2.0"),
     ],
 )
 def test_what_cannot_be_played_is_said(changes, words):

@@ -110,6 +110,7 @@ NARROW = {
     "dfc.runs.checkpoint": "config",
     "dfc.validation.players": "config games players",
     "dfc.validation.reinforcement": "config games players",
+    "dfc.validation.sampling": "config",
 }
 EXTRA = {"validation": ("dfc.methods.language_self_play.prompts", "dfc.methods.language_self_play.families")}
 

@@ -17,6 +17,7 @@ from dfc.config import (
     Playpen,
     RewardConfig,
     RowsAdapterConfig,
+    SamplingConfig,
     ScheduledOptimizerConfig,
 )
 from dfc.config.dialogues import DialogueChoiceConfig
@@ -276,7 +277,7 @@ def test_the_published_run_has_the_published_values():
     assert (dpo.batch_size, dpo.beta, dpo.alpha, dpo.optimizer.learning_rate) == (6, 0.1, 0, 5e-6)
     assert (dpo.held_out.every, dpo.held_out.keep) == (0.2, "best")
     assert grpo.adapter == AdapterConfig(rank=64, alpha=128, targets="qkvo")
-    assert (grpo.groups_per_iteration, grpo.group_size, grpo.temperature) == (16, 8, 0.75)
+    assert (grpo.groups_per_iteration, grpo.group_size, grpo.sampling.temperature) == (16, 8, 0.75)
     assert (grpo.iterations, grpo.grpo.kl_coefficient, grpo.grpo.updates_per_iteration) == (215, 0.04, 1)
-    assert (grpo.opponent_reply.max_length, grpo.opponent_reply.temperature) == (100, 0.0)
+    assert (grpo.opponent_reply.max_length, grpo.opponent_reply.sampling) == (100, SamplingConfig(temperature=0.0))
     assert HeldOutChecks().tolerance == 0.015

@@ -13,13 +13,21 @@ import pytest
 from dfc import files
 from dfc.config import (
     RECIPES,
+    Collect,
     DialogueChoiceConfig,
     DivideFuseConquer,
     Evaluate,
+    EvaluateTasks,
+    EvaluateTasksConfig,
     Grpo,
     LanguageSelfPlay,
+    OpponentReplyConfig,
     OptimizerConfig,
+    Paprika,
     Playpen,
+    RlRunConfig,
+    SamplingConfig,
+    SelfRewardConfig,
     Sft,
     TeacherGrpoConfig,
     fields,
@@ -109,12 +117,31 @@ def of_before(folder, **values):
     """Writes a folder's configuration as it was before its settings had their names of today; returns it as it lies."""
     path = folder / "config.json"
     stored = json.loads(path.read_text())
+    sample_as_before(stored, RECIPES[stored["recipe"]])
     for old, new in renamed.keys_of(RECIPES[stored["recipe"]]).items():
+        if "sampling" in new:
+            continue
         *sections, name = new.split(".")
         section = functools.reduce(dict.__getitem__, sections, stored)
         section[old.rsplit(".", 1)[-1]] = section.pop(name)
     path.write_text(json.dumps(stored | values))
     return {path: path.read_bytes() for path in folder.iterdir()}
+
+
+TEMPERATURES = (RlRunConfig, TeacherGrpoConfig, LanguageSelfPlay, OpponentReplyConfig, SelfRewardConfig)
+
+
+def sample_as_before(section, kind):
+    """Changes a stored section to how sampling was said before: one temperature, or filters beside temperatures."""
+    if issubclass(kind, TEMPERATURES):
+        sampling = section.pop("sampling")
+        section["temperature"] = None if sampling is None else sampling["temperature"]
+    if issubclass(kind, EvaluateTasksConfig):
+        temperature = section["sampling"].pop("temperature")
+        section |= {"filters": section.pop("sampling"), "temperatures": section["temperatures"] or [temperature]}
+    for name, inner in fields.fields_of(kind).items():
+        if dataclasses.is_dataclass(inner) and section.get(name) is not None:
+            sample_as_before(section[name], inner)
 
 
 def test_a_folder_of_before_a_setting_was_renamed_resumes_with_the_same_value(tmp_path):
@@ -165,6 +192,77 @@ def test_a_folder_of_before_of_every_recipe_resumes_and_says_what_differs_by_the
     with pytest.raises(RunFolderError, match=r"group_size: the folder has 5, this run has 7\n"):
         opened(tmp_path / "run", other)
     assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+COLD = SamplingConfig(temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "other", "key"),
+    [
+        (
+            Grpo(name="a"),
+            {"sampling": SamplingConfig(temperature=0.5)},
+            "sampling.temperature: the folder has 1.0, this",
+        ),
+        (
+            DivideFuseConquer(name="a", opponent_reply=OpponentReplyConfig(sampling=COLD)),
+            {"opponent_reply": OpponentReplyConfig()},
+            "opponent_reply.sampling: the folder has {",
+        ),
+        (
+            LanguageSelfPlay(name="a", self_reward=SelfRewardConfig(sampling=SamplingConfig(temperature=0.6))),
+            {"self_reward": SelfRewardConfig()},
+            "self_reward.sampling.temperature: the folder has 0.6, this run has 1.0",
+        ),
+        (
+            Playpen(name="a"),
+            {"grpo": TeacherGrpoConfig(sampling=SamplingConfig(temperature=0.5))},
+            "grpo.sampling.temperature: the folder has 0.75, this run has 0.5",
+        ),
+        (
+            Paprika(name="a"),
+            {"evaluate_tasks": EvaluateTasksConfig(sampling=SamplingConfig(temperature=0.0, min_p=0.3))},
+            "evaluate_tasks.sampling.temperature: the folder has 0.7, this run has 0.0",
+        ),
+        (
+            EvaluateTasks(name="a", temperatures=(0.3, 0.9)),
+            {"temperatures": ()},
+            "temperatures: the folder has [0.3, 0.9], this run has []",
+        ),
+    ],
+    ids=lambda value: getattr(value, "recipe", ""),
+)
+def test_a_folder_of_before_sampling_was_one_section_resumes(tmp_path, config, other, key):
+    with opened(tmp_path / "run", config) as folder:
+        folder.append("metrics", [{"step": 1}])
+    before = of_before(tmp_path / "run")[tmp_path / "run" / "config.json"]
+    assert b'"temperature' in before
+    with opened(tmp_path / "run", config) as folder:
+        assert folder.existed
+    with pytest.raises(RunFolderError, match=re.escape(key)) as caught:
+        opened(tmp_path / "run", dataclasses.replace(config, **other))
+    assert str(caught.value).count("  - ") == 1
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def test_how_tokens_were_sampled_is_read_from_a_folder_of_before():
+    whole = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    stored = {"temperature": 0.8, "opponent_reply": {"max_length": 3, "temperature": None}}
+    today = {"sampling": whole | {"temperature": 0.8}, "opponent_reply": {"max_length": 3, "sampling": None}}
+    assert renamed.with_new_names(stored, Grpo) == today
+    stored = {"temperatures": [0.5], "filters": whole | {"min_p": 0.3}}
+    today = {"temperatures": [], "sampling": whole | {"min_p": 0.3, "temperature": 0.5}}
+    assert renamed.with_new_names(stored, EvaluateTasks) == today
+    assert renamed.with_new_names({"evaluate_tasks": stored}, Playpen) == {"evaluate_tasks": today}
+    assert renamed.with_new_names(stored | {"temperatures": [0.5, 0.5]}, EvaluateTasks) == today
+    several = {"temperatures": [0.3, 0.5], "sampling": whole | {"min_p": 0.3, "temperature": 0.7}}
+    assert renamed.with_new_names(stored | {"temperatures": [0.3, 0.5]}, EvaluateTasks) == several
+    for kept in ({"temperature": 0.8}, {"sampling": whole, "temperatures": [0.5]}, {"filters": 3}):
+        assert renamed.with_new_names(kept, Collect).keys() == kept.keys()
+    assert renamed.with_new_names({"temperatures": [0.5]}, EvaluateTasks) == {"temperatures": [0.5]}
+    for broken in ({"filters": 3}, {"filters": None, "temperatures": [0.5]}, {"filters": {}, "temperatures": "no"}):
+        assert "sampling" in renamed.with_new_names(broken, EvaluateTasks)
 
 
 def changed_size(config):
@@ -229,7 +327,9 @@ def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_not_unde
     for kind, names in renamed.RENAMED.items():
         known = fields.fields_of(kind)
         for old, new in names.items():
-            assert new in known
+            section, _, name = new.partition(".")
+            assert section in known
+            assert not name or name in fields.fields_of(known[section])
             assert old not in known
 
 

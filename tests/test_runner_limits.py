@@ -162,10 +162,11 @@ def test_the_other_seats_malformed_reply_is_not_the_policys(tokenizer, model):
     assert all(e.sample.token_ids.size == 0 and e.steps == 0 for e in early)
 
 
-def test_the_other_seats_policy_has_a_limit_and_a_temperature_of_its_own(tokenizer):
+@pytest.mark.parametrize("sampling", [SamplingConfig(temperature=0.0), SamplingConfig(top_k=1)])
+def test_the_other_seats_policy_has_a_limit_and_a_sampling_of_its_own(tokenizer, sampling):
     talker = Model(tokenizer, only="x", end=-6.0)
     engine = talker.engine(8, stop=ROLLOUT.stop)
-    reply = OpponentReplyConfig(max_length=2, temperature=0.0)
+    reply = OpponentReplyConfig(max_length=2, sampling=sampling)
     runner = RolloutRunner(
         ROLLOUT, tokenizer, engine, opponent="policy", opponent_name="itself", both_seats=True, opponent_reply=reply
     )
@@ -176,4 +177,4 @@ def test_the_other_seats_policy_has_a_limit_and_a_temperature_of_its_own(tokeniz
             if episode.seat == 0:
                 assert episode.generated_tokens == (ROLLOUT.max_reply_length if learner else 2)
                 logprobs = episode.sample.sampled_logprobs[episode.sample.mask]
-                assert (logprobs < 0).any() == learner  # a temperature of 0 is certain of its token
+                assert (logprobs < 0).any() == learner  # the other one is certain of its token

@@ -11,6 +11,7 @@ from dfc.config import (
     LanguageSelfPlay,
     PreferenceRewardConfig,
     QueryTask,
+    SamplingConfig,
     SelfPlayRolloutConfig,
     SelfRewardConfig,
 )
@@ -33,7 +34,15 @@ def test_the_defaults_fit_each_other():
         ({"challenger": ChallengerConfig(coefficient=-0.1)}, "challenger.coefficient=-0.1: must be at least 0"),
         ({"kl_coefficient": -1.0}, "kl_coefficient=-1.0: must be at least 0"),
         ({"self_reward": SelfRewardConfig(weight=-1.0)}, "self_reward.weight=-1.0: must be at least 0"),
-        ({"temperature": 0.0}, "temperature=0.0: must be above 0"),
+        ({"sampling": SamplingConfig(temperature=0.0)}, "sampling.temperature=0.0: must be above 0; without chance"),
+        (
+            {"sampling": SamplingConfig(top_k=5, top_p=0.9)},
+            "sampling.top_k=5, sampling.top_p=0.9: must be left out; the update compares probabilities of the whole dist",
+        ),
+        (
+            {"self_reward": SelfRewardConfig(sampling=SamplingConfig(temperature=0.0))},
+            "self_reward.sampling.temperature=0.0: must be above 0; a judge that gave no mark",
+        ),
         ({"tasks": {"a": QueryTask("sums", "Add 1 and 2.")}}, "tasks.a.template='Add 1 and 2.': has no placeholder"),
         ({"tasks": {"a": QueryTask(weight=0.0)}}, "tasks.a.weight=0.0: must be above 0"),
         (

@@ -13,7 +13,6 @@ from dfc.config import (
     BuildDataConfig,
     CollectConfig,
     EvaluateTasksConfig,
-    FilterConfig,
     GamesRunConfig,
     ModelConfig,
     PreferenceConfig,
@@ -89,7 +88,11 @@ def test_the_rest_of_each_configuration_is_sound(recipe):
         ("collect", {"samples_of": ("wordle=3",)}, "samples_of=('wordle=3',) (tuple): must be a mapping such as"),
         ("task_curriculum", {"join_groups": ("a=b+c",)}, "join_groups=('a=b+c',) (tuple): must be a mapping such as"),
         ("task_curriculum", {"join_groups": {"codes": ("a", "b")}}, "join_groups: 'codes': ('a', 'b') must be groups"),
-        ("task_curriculum", tasks(temperatures=()), "evaluate_tasks.temperatures is empty"),
+        (
+            "task_curriculum",
+            tasks(temperatures=(0.5,)),
+            "evaluate_tasks.temperatures=(0.5,): must be two or more; write ",
+        ),
         ("task_curriculum", tasks(temperatures=(-1.0,)), "temperatures=(-1.0,): must be at least 0 each"),
         ("evaluate_tasks", {"temperatures": (0.7, -1)}, "temperatures=(0.7, -1): must be at least 0 each"),
         ("evaluate_tasks", {"tasks_of": {"bandit": -1}}, "tasks_of={'bandit': -1}: must be at least 1"),
@@ -145,8 +148,8 @@ def test_what_would_fail_or_do_nothing_later_is_said_now(recipe, changes, words)
         ("collect", {"samples": 1, "samples_of": {}, "sampling": COLD}),
         ("collect", TWO | {"tasks": 2}),
         ("paprika", {"adapter": RowsAdapterConfig(rank=4, base="nf4", dropout=0.1)}),
-        ("evaluate_tasks", {"filters": FilterConfig(top_k=5)}),
-        ("evaluate_tasks", {"temperatures": (0.0,), "tasks_of": {"bandit": 300}}),
+        ("evaluate_tasks", {"sampling": SamplingConfig(top_k=5)}),
+        ("evaluate_tasks", {"sampling": COLD, "tasks_of": {"bandit": 300}}),
         (
             "task_curriculum",
             {

@@ -229,8 +229,9 @@ def range_problems(section: object, path: str = "") -> list[str]:
 
 def _sections(key: str, value: object, hint: Any) -> list[tuple[str, object, type]] | None:  # noqa: ANN401 - a type
     """Returns (key, value, class) of the section, or of the sections by name, that a field holds; None: of neither."""
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return [(key, value, hint)]
+    section = without_none(hint)
+    if isinstance(section, type) and dataclasses.is_dataclass(section):
+        return [] if value is None and section is not hint else [(key, value, section)]
     kind = section_of(hint)
     if kind is None or not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         return None
@@ -253,7 +254,7 @@ def _ranged(value: Any, hint: Any) -> Iterator[tuple[float, Range]]:  # noqa: AN
 
 def has_sections(config: object) -> bool:
     """Returns whether every section of a configuration is one of its class; what is in it may be anything."""
-    for name, hint in fields_of(config).items():
+    for name, hint in annotated_fields(config).items():
         inside = _sections(name, getattr(config, name), hint)
         if inside is None and section_of(hint) is not None:
             return False

@@ -19,13 +19,12 @@ from dfc.config.ranges import (
     CountOrZero,
     EvenCount,
     NotNegative,
-    Positive,
     Range,
     SeveralCount,
     Share,
 )
 from dfc.config.run import PlayingRunConfig, TrainingRunConfig
-from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig
+from dfc.config.sections import AdapterConfig, OpponentReplyConfig, OptimizerConfig, SamplingConfig
 
 SHORTER = ("groups_per_game", "group_size", "rollout.max_reply_length", "evaluation.games")
 """What makes an iteration and the matches at the end shorter, in every method."""
@@ -190,8 +189,9 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
       half_negative: drop half of the episodes with a negative advantage at random.
       random_action_rate: probability that an action of the policy is replaced by a random legal one (the epsilon of
         epsilon-greedy play); 0 turns it off.
-      temperature: of sampling. Nothing else shapes the distribution: the update compares probabilities of the whole
-        one, and those of a cut one would all look changed; without chance there would be nothing to compare.
+      sampling: how the policy's tokens are sampled: at what temperature, above 0, as without chance there would be
+        nothing to compare. No filter: the update compares probabilities of the whole distribution, and those of a cut
+        one would all look changed.
       pool: opponents from the past.
       mixed_priority: how seeds are shared out; by default every game gets the same number.
       acceptance: which updates are kept; by default all.
@@ -217,7 +217,7 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     tasks: CountOrZero = 0
     half_negative: bool = False
     random_action_rate: Share = 0.0
-    temperature: Positive = 1.0
+    sampling: SamplingConfig = SamplingConfig()
     pool: OpponentPoolConfig = OpponentPoolConfig()
     mixed_priority: MixedPriorityConfig = MixedPriorityConfig(enabled=False)
     acceptance: AcceptanceConfig = AcceptanceConfig(rule="always")

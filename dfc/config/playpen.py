@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from dfc.config.dialogues import DialogueChoiceConfig
 from dfc.config.grpo import GrpoConfig, MatchesConfig, RewardConfig
-from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, SeveralCount, ShareBelowOne
+from dfc.config.ranges import Count, CountOrZero, NotNegative, SeveralCount, ShareBelowOne
 from dfc.config.run import PlayingRunConfig, TrainingRunConfig
 from dfc.config.sections import (
     AdapterConfig,
@@ -20,6 +20,7 @@ from dfc.config.sections import (
     OpponentReplyConfig,
     OptimizerConfig,
     RowsAdapterConfig,
+    SamplingConfig,
 )
 from dfc.config.tasks import EvaluateTasksConfig, PreferenceConfig, SftConfig, TaskCollectionConfig
 
@@ -128,7 +129,7 @@ class TeacherGrpoConfig:
         default do not count, others are refused.
       teacher_errors: how games are used that the teacher's error ended.
       teacher_replays: how often such a game is played again (rho).
-      temperature: of the policy's sampling.
+      sampling: how the policy's tokens are sampled: its temperature, above 0, and no filter.
       grpo: the update (the paper states neither its clipping ratio nor its unit).
       reward: of an episode (Table 5).
       optimizer: how weights follow gradients.
@@ -140,11 +141,11 @@ class TeacherGrpoConfig:
     groups_per_iteration: Count = 16
     group_size: SeveralCount = 8
     opponent: str = "strong"
-    opponent_reply: OpponentReplyConfig = OpponentReplyConfig(max_length=100, temperature=0.0)
+    opponent_reply: OpponentReplyConfig = OpponentReplyConfig(max_length=100, sampling=SamplingConfig(temperature=0.0))
     learner_roles: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(LEARNER_ROLES))
     teacher_errors: Literal["replace", "leave_out", "count"] = "replace"
     teacher_replays: CountOrZero = 1
-    temperature: Positive = 0.75
+    sampling: SamplingConfig = SamplingConfig(temperature=0.75)
     grpo: GrpoConfig = GrpoConfig(kl_coefficient=0.04, unit="sequence", updates_per_iteration=1)
     reward: RewardConfig = RewardConfig(measure="table_5")
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
@@ -209,5 +210,5 @@ class Playpen(PlayingRunConfig, TrainingRunConfig, recipe="playpen", module="met
     dpo_turn: AdaptedPreferenceConfig = AdaptedPreferenceConfig(batch_size=6)
     grpo: TeacherGrpoConfig = TeacherGrpoConfig()
     evaluate_tasks: EvaluateTasksConfig = EvaluateTasksConfig(
-        split="test", tasks=0, tasks_of={}, trajectories=1, temperatures=(0.0,)
+        split="test", tasks=0, tasks_of={}, trajectories=1, sampling=SamplingConfig(temperature=0.0, min_p=0.3)
     )

@@ -162,28 +162,19 @@ class MeshConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class FilterConfig:
-    """Which tokens can be sampled; the filters apply in this order, after the temperature.
+class SamplingConfig:
+    """How one token is sampled: the temperature first, then the filters top-k, top-p and min-p, in this order.
 
     Attributes:
       top_k: keep the k most probable tokens; 0 keeps all.
       top_p: keep the smallest set of most probable tokens whose probabilities sum to at least this; 1 keeps all.
       min_p: keep tokens at least this fraction as probable as the most probable one; 0 keeps all.
+      temperature: logits are divided by it; 0 takes the most probable token.
     """
 
     top_k: CountOrZero = 0
     top_p: ShareAboveZero = 1.0
     min_p: ShareBelowOne = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class SamplingConfig(FilterConfig):
-    """How one token is sampled: the temperature first, then the filters.
-
-    Attributes:
-      temperature: logits are divided by it; 0 takes the most probable token.
-    """
-
     temperature: NotNegative = 1.0
 
 
@@ -256,11 +247,11 @@ class OpponentReplyConfig:
 
     Attributes:
       max_length: tokens of one reply at most; 0: `rollout.max_reply_length`.
-      temperature: of sampling, from all tokens; None: it samples as the policy that learns does.
+      sampling: how its tokens are sampled, filters too; None: as those of the policy that learns.
     """
 
     max_length: CountOrZero = 0
-    temperature: NotNegative | None = None
+    sampling: SamplingConfig | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from dfc.config.answers import CheckingConfig
 from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import TrainingRunConfig
-from dfc.config.sections import AdapterConfig, BatchConfig, OptimizerConfig
+from dfc.config.sections import AdapterConfig, BatchConfig, OptimizerConfig, SamplingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +64,12 @@ class SelfRewardConfig:
         (ours: 1, as the paper seems to have it).
       prompt: a custom prompt, with ``{instruction}`` and ``{response}`` where they go; empty: ours, the paper's
         Box 3 in other words.
-      temperature: of its sampling (ours).
+      sampling: how its tokens are sampled, at a temperature above 0, as it is asked again where it gave no mark (ours).
     """
 
     weight: NotNegative = 1.0
     prompt: str = ""
-    temperature: Positive = 1.0
+    sampling: SamplingConfig = SamplingConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,8 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
       kl_coefficient: beta of both losses (the paper: 0.05).
       kl_gradient: how the KL term is differentiated: ``score_function``, which holds the policy near its start, or as
         ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
-      temperature: of sampling queries and answers; log-probabilities are taken at it (ours).
+      sampling: how queries and answers are sampled (ours): at what temperature, above 0, at which log-probabilities are
+        taken too. No filter: the losses compare probabilities of the whole distribution.
       tasks: name -> what queries are about; empty: the Challenger's choice.
       data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
         source ``references`` a file of questions with their results or tests, in a layout of `dfc.rows.questions`.
@@ -215,7 +216,7 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
     group_size: SeveralCount = 8
     kl_coefficient: NotNegative = 0.05
     kl_gradient: Literal["score_function", "published"] = "score_function"
-    temperature: Positive = 1.0
+    sampling: SamplingConfig = SamplingConfig()
     tasks: Mapping[str, QueryTask] = dataclasses.field(default_factory=dict)
     data: str = ""
     reference: str = ""

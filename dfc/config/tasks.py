@@ -16,7 +16,6 @@ from typing import Annotated, ClassVar, Literal, get_args
 from dfc.config.ranges import Count, CountOrZero, NotNegative, Positive, Range, SeveralCount, ShareBetween
 from dfc.config.run import PlayingRunConfig, RunConfig, TrainingRunConfig
 from dfc.config.sections import (
-    FilterConfig,
     HeldOutConfig,
     RowsAdapterConfig,
     SamplingConfig,
@@ -232,8 +231,9 @@ class EvaluateTasksConfig:
       tasks_of: ends of single games: tasks up to that number, also beyond the split, as further trials (the paper: 100
         of bandit).
       trajectories: of each task.
-      temperatures: of sampling; everything is played at each of them.
-      filters: which tokens can be sampled.
+      sampling: how tokens are sampled.
+      temperatures: two or more that everything is played at, each in the place of `sampling.temperature`; empty: at
+        that one alone.
     """
 
     split: str = "test"
@@ -241,8 +241,13 @@ class EvaluateTasksConfig:
     tasks: CountOrZero = 40
     tasks_of: Mapping[str, Count] = dataclasses.field(default_factory=lambda: {"bandit": 40})
     trajectories: Count = 4
-    temperatures: tuple[NotNegative, ...] = (0.7,)
-    filters: FilterConfig = FilterConfig(min_p=0.3)
+    sampling: SamplingConfig = SamplingConfig(temperature=0.7, min_p=0.3)
+    temperatures: tuple[NotNegative, ...] = ()
+
+    @property
+    def every_temperature(self) -> tuple[float, ...]:
+        """The temperatures that everything is played at, each once."""
+        return tuple(dict.fromkeys(self.temperatures)) or (self.sampling.temperature,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,7 @@ class Engine:
         ends: Ends | None = None,
         mesh: Mesh | None = None,
         hosts: Literal["same", "own"] = "same",
+        other_sampling: Sequence[SamplingConfig] = (),
         plain_logprobs: bool = False,
     ) -> None:
         """Allocates the cache.
@@ -95,6 +96,8 @@ class Engine:
           ends: for stop strings, of replies without their own.
           mesh: the devices of all hosts, with axes data, fsdp and tensor; None, or one device: this one.
           hosts: whether all hosts make the same calls, or each has its own conversations.
+          other_sampling: settings that conversations will bring, so that all calls run the same programs from the first
+            one on: those that hold the filters of these settings too.
           plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
 
         Raises:
@@ -128,7 +131,7 @@ class Engine:
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
         self._policies: dict[str, EnginePolicy] = {}
-        self._filters = filters_of([sampling])  # of every setting met: the programs hold all of them
+        self._filters = filters_of([sampling, *other_sampling])  # of every setting met: the programs hold all of them
         self._flight: collections.deque[DeviceCall] = collections.deque()
         self._planner = Planner(
             self._shapes, self.slot_allocator, decode_steps, buckets.default_costs(config, platform), self._own

@@ -1,6 +1,5 @@
 """Success rates for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -138,7 +137,7 @@ def write(
         "name": config.name,
         "seed": config.seed,
         "split": section.split,
-        **dataclasses.asdict(section.filters),
+        **{name: getattr(section.sampling, name) for name in ("top_k", "top_p", "min_p")},
         "simulators": config.simulators,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
@@ -165,7 +164,7 @@ def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
     who = "; ".join(spec.name if spec.name == spec.who else f"{spec.name}: {spec.who}" for spec in specs)
     how = (
         f"{count_of(found.trajectories, 'game')} of every task; split {section.split} where a game has splits, "
-        f"elsewhere every task is a deal of its own. Sampling with min-p {section.filters.min_p:g}; in a game it has "
+        f"elsewhere every task is a deal of its own. Sampling with min-p {section.sampling.min_p:g}; in a game it has "
         f"the same seed for every policy, from run seed {config.seed}. Worlds and judges: {config.simulators}."
     )
     return [f"Policies: {who}.", how, _COUNTED]

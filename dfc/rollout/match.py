@@ -423,8 +423,8 @@ class Match:
             # reply.
             seed = derive_seed("ids", self.spec.seed, seat, *([len(self.replies)] if several else []))
             sampling = _GREEDY if simulator else context.sampling
-            if not simulator and seat != self.spec.seat and context.opponent_reply.temperature is not None:
-                sampling = SamplingConfig(temperature=context.opponent_reply.temperature)
+            if not simulator and seat != self.spec.seat and context.opponent_reply.sampling is not None:
+                sampling = context.opponent_reply.sampling
             self.transcripts[seat] = SeatTranscript(context.engine, player, seed, sampling=sampling)
         elif isinstance(player, Remote):
             system = None if simulator else context.system

@@ -67,8 +67,9 @@ def make_engine(
     sampling: SamplingConfig,
     slots: int,
     hosts: Literal["same", "own"] = "same",
+    other_sampling: Sequence[SamplingConfig] = (),
 ) -> Engine:
-    """Returns an engine that plays as a configuration says; the last four are as in `Engine`."""
+    """Returns an engine that plays as a configuration says; the last five are as in `Engine`."""
     longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
     return Engine(
         model,
@@ -83,6 +84,7 @@ def make_engine(
         ends=StopStrings(longer, tokenizer.decode) if longer else None,
         mesh=mesh,
         hosts=hosts,
+        other_sampling=other_sampling,
     )
 
 
@@ -391,6 +393,7 @@ class RolloutWorkers:
     def _engine(self) -> Engine:
         rollout = self._config.rollout
         hosts: Literal["same", "own"] = "own" if self._apart else "same"
+        reply = self._config.opponent_reply.sampling if isinstance(self._config, RlRunConfig) else None
         engine = make_engine(
             rollout,
             self.model,
@@ -400,6 +403,7 @@ class RolloutWorkers:
             sampling=self._sampling,
             slots=conversations(self._config) * rollout.slots,
             hosts=hosts,
+            other_sampling=[] if reply is None else [reply],
         )
         engine.set_params(self.initial_params, 0, policy="initial")
         return engine

@@ -15,7 +15,7 @@ from typing import Any, Self
 import jax
 
 from dfc import multihost
-from dfc.config import EvaluateTasks, GameOptions, SamplingConfig
+from dfc.config import EvaluateTasks, GameOptions
 from dfc.episodes import Episode
 from dfc.errors import ConfigError
 from dfc.evaluation import dialogue_results, matches, tasks, tournament
@@ -156,8 +156,8 @@ def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: Eval
 
 
 def _settings(config: EvaluateTasks, spec: PlayerSpec) -> list[EvalSetting]:
-    temperatures: tuple[float | None, ...] = config.temperatures if spec.kind == "model" else (None,)
-    return [EvalSetting(spec.name, temperature) for temperature in dict.fromkeys(temperatures)]
+    temperatures: tuple[float | None, ...] = config.every_temperature if spec.kind == "model" else (None,)
+    return [EvalSetting(spec.name, temperature) for temperature in temperatures]
 
 
 # ---- who plays -------------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ class _Players:
     def _play_model(self, spec: PlayerSpec, episode_specs: list[EpisodeSpec], temperature: float) -> list[Episode]:
         if self._workers is None:
             # The filters are on from the beginning: hosts with games of their own all run the same programs.
-            filters = SamplingConfig(**dataclasses.asdict(self._config.filters))
+            filters = dataclasses.replace(self._config.sampling, temperature=1.0)
             self._workers = RolloutWorkers(self._config, self._stop.check_stop, sampling=filters)
             self._folder.note_device(self._workers.device)
-        sampling = SamplingConfig(**dataclasses.asdict(self._config.filters), temperature=temperature)
+        sampling = dataclasses.replace(self._config.sampling, temperature=temperature)
         policy = self._policy(spec, self._workers)
         # Where no one plays another seat: a scripted player keeps no conversation in the engine.
         alone = all(info.seats == 1 for info in self._workers.info.values())

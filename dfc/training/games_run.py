@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dfc.config import RlRunConfig, SamplingConfig
+from dfc.config import RlRunConfig
 from dfc.models import huggingface
 from dfc.models.transformer import Params
 from dfc.rollout.workers import RolloutWorkers
@@ -131,7 +131,7 @@ class GamesRun(PolicyRun[State]):
           policies: names of those that are trained, where they are several.
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-        sampling, nf4 = SamplingConfig(temperature=config.temperature), config.adapter.base == "nf4"
+        sampling, nf4 = config.sampling, config.adapter.base == "nf4"
         workers = RolloutWorkers(config, stop.check_stop, sampling=sampling, nf4=nf4)
         opponent = workers.seat(config.opponent) if config.opponent != "pool" else {}
         trainer = make_trainer(config, workers.model, loss, workers.mesh)

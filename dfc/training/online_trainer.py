@@ -30,7 +30,7 @@ def make_trainer(
         model,
         loss,
         make_optimizer(config.optimizer),
-        temperature=config.temperature,
+        temperature=config.sampling.temperature,
         training=config.training,
         lora=lora_config(config.adapter),
         mesh=mesh,

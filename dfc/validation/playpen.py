@@ -6,6 +6,7 @@ from dfc.config import Playpen
 from dfc.config.playpen import STAGES
 from dfc.errors import ConfigError
 from dfc.players import player_specs
+from dfc.validation import sampling
 
 _TRAININGS = ("warm_start", "sft", "dpo_dialogue", "dpo_turn", "grpo", "sft_grpo")
 _ROWS = ("sft", "dpo_dialogue", "dpo_turn")
@@ -44,7 +45,7 @@ def problems(config: Playpen) -> list[str]:
         ]
     if "build_dialogues" in stages and config.built:
         found.append("built: is not read where build_dialogues is a stage; take one of the two out")
-    return found
+    return found + sampling.problems(config.grpo.sampling, "grpo.sampling.")
 
 
 def _player_problems(config: Playpen) -> list[str]:

@@ -11,6 +11,7 @@ from dfc.config import (
     RlRunConfig,
 )
 from dfc.games import functions, instances, registry
+from dfc.validation import sampling
 from dfc.validation.players import sound_games
 
 _KINDS = GroupingConfig().order
@@ -18,7 +19,7 @@ _KINDS = GroupingConfig().order
 
 def problems(config: RlRunConfig) -> list[str]:
     """Returns every contradiction, one sentence each."""
-    found = []
+    found = sampling.problems(config.sampling)
     if config.batch.row_length < config.rollout.max_length:
         found.append(
             f"batch.row_length={config.batch.row_length}: must be at least rollout.max_length="

@@ -8,11 +8,14 @@ from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.games import functions
 from dfc.methods.language_self_play.families import FAMILIES
 from dfc.methods.language_self_play.prompts import Template, challenger_prompt, forbidden_tags, holds
+from dfc.validation import sampling
 
 
 def problems(config: LanguageSelfPlay) -> list[str]:
     """Returns every contradiction, one sentence each."""
-    found = _task_problems(config) + _prompt_problems(config)
+    found = sampling.problems(config.sampling) + _task_problems(config) + _prompt_problems(config)
+    judge, why = config.self_reward.sampling, "a judge that gave no mark is asked again"
+    found += sampling.temperature_problems(judge, "self_reward.sampling.", why)
     longest = config.rollout.max_length
     if config.batch.row_length < longest:
         found.append(

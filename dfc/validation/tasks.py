@@ -300,8 +300,11 @@ def _stage_problems(config: Paprika) -> list[str]:
 def _evaluate_problems(config: RunConfig, section: EvaluateTasksConfig, path: str, games: Games) -> list[str]:
     found = _unknown_games(f"{path}tasks_of", section.tasks_of)
     found += _split_problems(f"{path}split", section.split, games)
-    if not section.temperatures:
-        found.append(f"{path}temperatures is empty: name at least one, such as (0.7,)")
+    if section.temperatures and len(set(section.temperatures)) == 1:
+        found.append(
+            f"{path}temperatures={section.temperatures}: must be two or more; "
+            f"write {path}sampling.temperature={section.temperatures[0]}"
+        )
     out = ", or leave the game out" if path else ""
     if isinstance(config, Paprika):
         out = ", or leave the game, or evaluate_tasks of stages, out"

@@ -30,7 +30,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dfc import multihost
-from dfc.config import SamplingConfig
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.errors import ConfigError, DivergenceError
 from dfc.games.rng import derive_seed
@@ -238,7 +237,7 @@ def _marks(
             1,
             seed=lambda n, _: derive_seed("judge", config.seed, iteration, *places[numbers[n]], attempt),
             longest=own.max_judgement_length,
-            judge=SamplingConfig(temperature=config.self_reward.temperature),
+            judge=config.self_reward.sampling,
         )
         return [reply.text for (reply,) in said]
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import RolloutConfig
 from dfc.config.self_play import LanguageSelfPlay
 from dfc.errors import CheckpointError, ConfigError
 from dfc.methods.language_self_play import hygiene, penalty, watch
@@ -140,8 +140,9 @@ class SelfPlayRun(PolicyRun[State]):
             tokenizer,
             weights,
             playing,
-            sampling=SamplingConfig(temperature=config.temperature),
+            sampling=config.sampling,
             slots=config.rollout.slots,
+            other_sampling=[config.self_reward.sampling] if config.judges else [],
         )
         roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
         trainer = make_trainer(config, model, losses, mesh)

@@ -94,6 +94,7 @@ def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, l
             plays=True,
             rollout=config.rollout,
             sampling=_sampling(config),
+            other_sampling=_other_sampling(config),
             conversations=2 if isinstance(config, Evaluate) else conversations(config),
             others=_others(config, decoder),
         )
@@ -101,8 +102,11 @@ def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, l
         rollout, sampling = config.engine_rollout, config.sampling
         found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, conversations=1)
     if isinstance(config, LanguageSelfPlay):
-        rollout, sampling = self_play_run.engine_config(config), SamplingConfig(temperature=config.temperature)
-        found = dataclasses.replace(found, plays=True, rollout=rollout, sampling=sampling, judges=config.judges)
+        rollout = self_play_run.engine_config(config)
+        judge = (config.self_reward.sampling,) if config.judges else ()
+        found = dataclasses.replace(
+            found, plays=True, rollout=rollout, sampling=config.sampling, other_sampling=judge, judges=config.judges
+        )
     if isinstance(config, RlRunConfig | Sft | Preference | LanguageSelfPlay):
         found = _trained(found, config, topology, lengths)
     if found.plays:
@@ -125,13 +129,19 @@ def _refuse(config: RunConfig, topology: Topology) -> None:
 def _sampling(config: PlayersRunConfig) -> SamplingConfig:
     match config:
         case RlRunConfig():
-            return SamplingConfig(temperature=config.temperature)
+            return config.sampling
         case EvaluateTasks():
-            return SamplingConfig(**vars(config.filters), temperature=max(config.temperatures))
+            return dataclasses.replace(config.sampling, temperature=max(config.every_temperature))
         case CollectingRunConfig() | Evaluate():
             return config.sampling
         case _:
             return SamplingConfig()
+
+
+def _other_sampling(config: PlayersRunConfig) -> tuple[SamplingConfig, ...]:
+    """Returns how opponents sample that do so in their own way."""
+    reply = config.opponent_reply.sampling if isinstance(config, RlRunConfig) else None
+    return () if reply is None else (reply,)
 
 
 def _others(config: PlayersRunConfig, decoder: DecoderConfig) -> tuple[OtherModel, ...]:

@@ -195,7 +195,7 @@ def _episodes(config: RunConfig) -> int:
             found = len(attempts.planned(config.games, config))
         case EvaluateTasks():
             games, setting = split_games(config.games, config.split), EvalSetting("", None)
-            settings = len(models_of(config)) * len(set(config.temperatures))
+            settings = len(models_of(config)) * len(config.every_temperature)
             found = len(evaluate_tasks.plays(config, games, setting)) * settings
         case Evaluate():
             models = {spec.name for spec in models_of(config)}

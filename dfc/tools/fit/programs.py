@@ -387,7 +387,7 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
     cache = jax.eval_shape(lambda: empty_cache(model, held, workload.positions, engine.layout))
     whole = NamedSharding(mesh, _spec())
     cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
-    shape = Shape(model, filters_of([workload.sampling]), pooled=False)
+    shape = Shape(model, filters_of([workload.sampling, *workload.other_sampling]), pooled=False)
 
     zeros, answers = np.zeros(count, np.int32), np.zeros(count, bool)
     sampling = row_sampling([workload.sampling] * count)

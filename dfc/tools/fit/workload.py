@@ -54,7 +54,7 @@ class Workload:
       training: how an update is computed; its `attention` is a program, not ``auto``.
       adapter: what is trained beside frozen weights, if not all of them.
       rollout: how games are played; slots and rows are over all devices, per worker.
-      sampling: how tokens are sampled.
+      sampling: how tokens are sampled. other_sampling: how those of others are, in the same programs.
       trains: whether the stage trains; off, `batch`, `training` and `adapter` are not read.
       plays: whether it plays; off, `rollout` and `sampling` are not read. What does both learns from its own games.
       micro_batches: of one update; gradients of several are summed in float32.
@@ -87,6 +87,7 @@ class Workload:
     adapter: AdapterConfig = AdapterConfig()  # noqa: RUF009 - frozen
     rollout: RolloutConfig = RolloutConfig()  # noqa: RUF009 - frozen
     sampling: SamplingConfig = SamplingConfig()  # noqa: RUF009 - frozen
+    other_sampling: tuple[SamplingConfig, ...] = ()
     trains: bool = True
     plays: bool = True
     micro_batches: int = 1
