@@ -227,11 +227,25 @@ def test_what_a_file_is_told_to_write_can_be_written():
         (Sft, "answers=8", "; recipe sft has no such setting: language_self_play has group_size"),
         (Playpen, "build_dialogues.groups=a", "groups is now --config.build_dialogues.game_groups=a"),
         (Paprika, "groups=a", "groups is now --config.build_data.game_groups=a"),
+        (Grpo, "temperature=0.8", "; write --config.sampling.temperature=0.8"),
+        (LanguageSelfPlay, "temperature=0.8", "; write --config.sampling.temperature=0.8"),
+        (Playpen, "grpo.temperature=0.8", "temperature is now --config.grpo.sampling.temperature=0.8"),
+        (Grpo, "opponent_reply.temperature=0", "is now --config.opponent_reply.sampling.temperature=0"),
+        (LanguageSelfPlay, "self_reward.temperature=2", "is now --config.self_reward.sampling.temperature=2"),
     ],
 )
 def test_a_name_of_before_is_refused_with_the_one_of_today(kind, word, told):
     assert f"there is no '{word.split('=')[0].rsplit('.', 1)[-1]}' in " in said(kind, word)
     assert told in said(kind, word)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "today"),
+    [(EvaluateTasks, "filters.min_p", "sampling.min_p"), (Paprika, "evaluate_tasks.filters.top_k", "sampling.top_k")],
+)
+def test_filters_are_named_in_the_section_of_today(kind, key, today):
+    *section, _, name = key.split(".")
+    assert f"; {name} is now --config.{'.'.join([*section, today])}=0.3" in said(kind, f"{key}=0.3")
 
 
 def test_groups_of_another_meaning_were_not_renamed():
@@ -244,6 +258,10 @@ def test_groups_of_another_meaning_were_not_renamed():
     [
         ("Grpo(trajectories_per_seed=8)", "trajectories_per_seed is now group_size=..."),
         ("LanguageSelfPlay(queries=8)", "queries is now groups_per_iteration=..."),
+        ("Grpo(temperature=0.8)", "; write sampling=SamplingConfig(temperature=...)"),
+        ("Grpo(opponent_reply=OpponentReplyConfig(temperature=0))", "write sampling=SamplingConfig(temperature=...)"),
+        ("LanguageSelfPlay(self_reward=SelfRewardConfig(temperature=1))", "write sampling=SamplingConfig(temperature="),
+        ("EvaluateTasks(filters=SamplingConfig())", "filters is now sampling="),
         ("Playpen(grpo=TeacherGrpoConfig(instances_per_iteration=8))", "is now groups_per_iteration=..."),
     ],
 )

@@ -11,13 +11,16 @@ from dfc.config import (
     DivideFuseConquer,
     EndpointConfig,
     EvaluateTasks,
+    Grpo,
     Paprika,
+    SamplingConfig,
     TaskCurriculum,
     TinyPlayer,
+    fields,
 )
 from dfc.launch import command_line
 from dfc.launch.key_names import all_keys, is_switch
-from dfc.launch.overrides import override, unknown_keys
+from dfc.launch.overrides import override, replaced, unknown_keys
 
 SMOKE = command_line.load(str(Path(__file__).resolve().parents[1] / "configs/smoke.py"))
 
@@ -111,6 +114,28 @@ def test_a_mapping_is_set_entry_by_entry_or_whole(config, words, key, value):
     before = repr(config)
     assert value_at(after(config, *(f"--config.{word}" for word in words)), key) == value
     assert repr(config) == before  # no default of a class is written into
+
+
+def test_a_section_that_may_be_left_out_is_set_value_by_value_or_left_out():
+    key = "opponent_reply.sampling"
+    assert value_at(Grpo(), key) is None
+    assert value_at(after(Grpo(), f"--config.{key}.temperature=1"), key) == SamplingConfig(temperature=1.0)
+    twice = after(Grpo(), f"--config.{key}.temperature=0.5", f"--config.{key}.top_k=3")
+    assert value_at(twice, key) == SamplingConfig(temperature=0.5, top_k=3)
+    assert value_at(after(twice, f"--config.{key}=None"), key) is None
+    assert value_at(after(twice, "--config.seed=3"), key) == value_at(twice, key)
+    made = replaced(Grpo(), f"{key}.temperature", 1)
+    assert value_at(made, key) == SamplingConfig(temperature=1.0)
+    assert type(value_at(made, f"{key}.temperature")) is float
+    assert value_at(replaced(made, key, None), key) is None
+    assert fields.range_problems(replaced(Grpo(), f"{key}.top_p", 2.0)) == [
+        f"{key}.top_p=2.0: must be above 0 and at most 1"
+    ]
+    for word in (f"--config.{key}=0.5", f"--config.{key}", f"--noconfig.{key}"):
+        (problem,) = override(Grpo(), [word])[1]
+        assert "a section; set its values one by one: top_k, top_p, min_p, temperature, or all of it to None" in problem
+    (problem,) = override(Grpo(), ["--config.sampling=None"])[1]
+    assert problem.endswith("a section; set its values one by one: top_k, top_p, min_p, temperature")
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,14 @@ def test_only_rows_that_a_stage_reads_are_built():
         ({"stages": ("warm_start",), "rehearsal": 0.0}, "warm_start begins after minigames; add it"),
         ({"stages": ("sft_grpo",), "rehearsal": 0.0}, "sft_grpo begins after sft"),
         ({"stages": ("sft",)}, "rehearsal=0.25: needs the stages minigames and sft"),
+        (
+            {"grpo": TeacherGrpoConfig(sampling=SamplingConfig(temperature=0.0))},
+            "grpo.sampling.temperature=0.0: must be above 0; without chance",
+        ),
+        (
+            {"grpo": TeacherGrpoConfig(sampling=SamplingConfig(min_p=0.1))},
+            "grpo.sampling.min_p=0.1: must be left out; the update compares probabilities of the whole distribution",
+        ),
         ({"measured_games": {"clem_taboo": {}}}, "games and measured_games both name clem_taboo"),
         ({"stages": ("build_dialogues", "sft"), "rehearsal": 0.0}, "collect.sources is empty"),
         ({"built": "x"}, "built: is not read where build_dialogues is a stage"),

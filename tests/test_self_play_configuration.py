@@ -37,7 +37,7 @@ def test_the_defaults_fit_each_other():
         ({"sampling": SamplingConfig(temperature=0.0)}, "sampling.temperature=0.0: must be above 0; without chance"),
         (
             {"sampling": SamplingConfig(top_k=5, top_p=0.9)},
-            "sampling.top_k=5, sampling.top_p=0.9: must be left out; the update compares probabilities of the whole dist",
+            "sampling.top_k=5, sampling.top_p=0.9: must be left out; the update compares probabilities of the whole d",
         ),
         (
             {"self_reward": SelfRewardConfig(sampling=SamplingConfig(temperature=0.0))},

@@ -6,9 +6,10 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from dfc.config import EndpointConfig, PlayingRunConfig, RolloutConfig, SamplingConfig
+from dfc.config import EndpointConfig, Grpo, OpponentReplyConfig, PlayingRunConfig, RolloutConfig, SamplingConfig
 from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
+from dfc.inference.sampling import Filters
 from dfc.models import huggingface
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers
 
@@ -33,6 +34,14 @@ def test_workers_and_mixing_do_not_change_an_episode(opponent):
     alone = played(ROLLOUT, opponent)
     assert played(dataclasses.replace(ROLLOUT, workers=3, slots=2), opponent) == alone
     assert played(dataclasses.replace(ROLLOUT, mix_games=True, workers=2), opponent) == alone
+
+
+def test_the_opponents_filters_are_in_the_programs_from_the_first_call():
+    reply = OpponentReplyConfig(sampling=SamplingConfig(top_k=3))
+    for opponent_reply, filters in ((reply, Filters(top_k=True)), (OpponentReplyConfig(), Filters())):
+        config = Grpo(games=GAMES, rollout=ROLLOUT, opponent_reply=opponent_reply)
+        (engine,) = RolloutWorkers(config, sampling=config.sampling).engines
+        assert engine._filters == filters
 
 
 def test_playing_itself_from_the_initial_weights_is_playing_the_initial_policy():
