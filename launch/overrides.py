@@ -135,7 +135,7 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
     name, rest, known = names[0], names[1:], fields.annotated_fields(section)
     _require(section, name, path)
     hint = fields.fields_of(section)[name]
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         optional = fields.without_none(known[name]) is not known[name]
         if not rest and optional and (match["value"] or "").lower() == "none":
             return dataclasses.replace(section, **{name: None})

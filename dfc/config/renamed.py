@@ -61,7 +61,7 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
             if within:
                 value = None if value is None else {within: value}  # noqa: PLW2901 - the section that it is in today
             if today != name and isinstance(value, Mapping):
-                value = vars(getattr(kind, today, None) or inner()) | value  # noqa: PLW2901 - all of it
+                value = {**vars(getattr(kind, today, None) or inner()), **value}  # noqa: PLW2901 - all of it
         renamed[today] = value
     if "filters" in stored and "filters" not in renamed:
         renamed |= _of_one_temperature(renamed)
