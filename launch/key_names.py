@@ -76,7 +76,7 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
     keys = () if kind is None else _keys_of(kind)
     last = key.rsplit(".", 1)[-1]
     before = {} if kind is None else renamed.keys_of(kind)
-    if "." in key and key in before:  # a name of before in its section is not another library's
+    if "." in key and key in before:  # a former name in its section is not another library's
         yield _now(last, [before[key]], value)
     foreign = foreign_names.find(key)
     if foreign is not None:
