@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         ("--quick",),
     ),
     "scripted_chat.py": ("--conversations=20", "--out=chat.jsonl"),
+    "structure.py": ("--no-trace",),
     "study_verdicts.py": (),
 }
 # What some of them need beyond the test extra: a module, and how it is said.
