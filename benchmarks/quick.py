@@ -47,6 +47,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 # What some of them need beyond the test extra: a module, and how it is said.
 EXTRAS = {"decode_bytes.py": ("jax_cuda13_plugin", "the extra aot (pip install -e '.[aot]')")}
 LEFT_OUT = {
+    "gate_mutants.py": "hours, a clone of its own and what gate_record.py has recorded",
+    "gate_record.py": "coverage.py, half an hour and a clone of its own",
     "gpu_columns.py": "a GPU (make benchmark-gpu ARGS=--quick)",
     "grpo_iteration.py": "an interpreter with TRL (--trl-python=PATH --quick)",
     "grpo_iteration_trl.py": "TRL; it is the other side of grpo_iteration.py",
@@ -62,6 +64,7 @@ LEFT_OUT = {
 LIBRARIES = (
     "dfc_study_figures.py",
     "dfc_study_runs.py",
+    "gate_mutations.py",
     "quick.py",
     "rollout_workloads.py",
     "study_command.py",
