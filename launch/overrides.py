@@ -137,7 +137,7 @@ def _applied(section: Any, match: re.Match[str], path: tuple[str, ...] = (), nam
     hint = fields.fields_of(section)[name]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         optional = fields.without_none(known[name]) is not known[name]
-        if not rest and optional and (match["value"] or "").lower() == "none":
+        if not rest and optional and not match["no"] and (match["value"] or "").lower() == "none":
             return dataclasses.replace(section, **{name: None})
         if not rest:
             none = ", or all of it to None" if optional else ""

@@ -320,7 +320,7 @@ def test_what_cannot_be_played_is_said(changes, words):
     assert words in problems(**changes)
 
 
-@pytest.mark.parametrize("setting", ["adapter", "collect", "batch", "sampling"])
+@pytest.mark.parametrize("setting", ["adapter", "collect", "batch", "filters"])
 def test_what_is_not_read_cannot_be_named(setting):
     with pytest.raises(TypeError, match=setting):
         dataclasses.replace(CONFIG, **{setting: None})

@@ -131,7 +131,7 @@ def test_a_section_that_may_be_left_out_is_set_value_by_value_or_left_out():
     assert fields.range_problems(replaced(Grpo(), f"{key}.top_p", 2.0)) == [
         f"{key}.top_p=2.0: must be above 0 and at most 1"
     ]
-    for word in (f"--config.{key}=0.5", f"--config.{key}", f"--noconfig.{key}"):
+    for word in (f"--config.{key}=0.5", f"--config.{key}", f"--noconfig.{key}", f"--noconfig.{key}=None"):
         (problem,) = override(Grpo(), [word])[1]
         assert "a section; set its values one by one: top_k, top_p, min_p, temperature, or all of it to None" in problem
     (problem,) = override(Grpo(), ["--config.sampling=None"])[1]
