@@ -27,18 +27,9 @@ def batch_logprobs(
     """Returns log-probabilities float32 [B, T] of the action tokens of a packed batch, 0 elsewhere.
 
     They are under the distribution that is sampled from, filters aside: at its temperature, and among a token's choices
-    where it had some.
-
-    Args:
-      config: of the model.
-      params: its weights, in either layout.
-      batch: packed rows.
-      capacity: static, at least the number of action tokens in the batch (see `action_capacity`): only the positions
-        that predict one are projected to the vocabulary. None projects all: picking positions would bring the hidden
-        states of all devices to every one of them.
-      temperature: that of sampling.
-      adapters: corrections, in the layout of the weights.
-      execution: how to compute.
+    where it had some. `params` may be in either layout. `capacity` is static, at least the number of action tokens in
+    the batch (see `action_capacity`): only the positions that predict one are projected to the vocabulary. None
+    projects all: picking positions would bring the hidden states of all devices to every one of them.
     """
     model = bind(config, params, adapters, execution)
     tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)

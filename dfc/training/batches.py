@@ -48,30 +48,16 @@ def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: A
     """Returns the row numbers of every update, int64 [at most batch_size], as a grain MapDataset.
 
     Each epoch has every row once, in an order of its own; its last update has the remainder.
-
-    Args:
-      rows: how many there are.
-      batch_size: rows of one update.
-      epochs: passes over all rows.
-      seed: of the order.
     """
     numbers = grain.MapDataset.range(rows).seed(derive_seed("order of rows", seed) % 2**32).shuffle()
     return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
 
 
 class UpdateRows:
-    """Which rows each update of a run has.
+    """Which rows each of the `updates` of a run has.
 
-    Attributes:
-      updates: how many there are.
-
-    Args:
-      rows: of the data.
-      batch_size: rows of one update.
-      epochs: passes over the rows of the data.
-      seed: of the order.
-      others: rows and share of every further file (`dfc.training.row_shares`); its numbers follow those of the data.
-      max_updates: the run ends after so many; 0: after all epochs.
+    Rows of `others`, further files with their shares (`dfc.training.row_shares`), are numbered after those of the data.
+    The run ends after `max_updates`; 0: after all `epochs`.
     """
 
     def __init__(
@@ -112,21 +98,10 @@ def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[in
 
 
 class Batches:
-    """The batches of a whole run.
+    """The batches of a whole run; `lengths` are the tokens of each row of the data.
 
-    Attributes:
-      updates: how many there are.
-      lengths: tokens of each row of the data.
-      rows: what is trained on.
-
-    Args:
-      rows: what to train on.
-      update_rows: which of them each update has.
-      row_length: tokens of a packed row.
-      micro_batch_rows: rows of a micro-batch.
-      own: which rows of a micro-batch [B, T] this host fills in, None for all.
-      reference: goes into `TokenBatch.reference_logprobs`; None: there is none.
-      halves: how far micro-batches may be smaller.
+    Of a micro-batch [B, T] this host fills in the rows that `own` returns, None for all. `reference` goes into
+    `TokenBatch.reference_logprobs`; None: there is none.
     """
 
     def __init__(

@@ -31,12 +31,7 @@ def largest(tree: Tree) -> jax.Array:
 
 
 def bounds(start: np.ndarray, growth: float) -> np.ndarray:
-    """Returns what the largest values may become, float32 [arrays].
-
-    Args:
-      start: `largest` of the weights before training.
-      growth: `TrainingConfig.max_growth`.
-    """
+    """Returns what the `start` of the largest values may become, float32 [arrays], by `TrainingConfig.max_growth`."""
     # Beyond float32 there is no bound but that the numbers are finite.
     wide = np.maximum(start.astype(np.float64), _LEAST) * growth
     return np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)
@@ -47,10 +42,6 @@ def share(params: Tree, changes: Tree) -> jax.Array:
 
     It is norm(changes) / max(norm(params), 0.01 sqrt(number of weights)), Euclidean norms over all arrays together:
     arrays that begin at 0, as half of the adapters do, are measured beside the others.
-
-    Args:
-      params: the weights before the update.
-      changes: what is added to them, the same tree.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     return _norm(changes) / jnp.maximum(_norm(params), jnp.float32(_LEAST_RMS * count**0.5))
@@ -73,14 +64,9 @@ def refuse(
 ) -> None:
     """Raises unless an update can be kept.
 
-    Args:
-      tree: what is trained; names the arrays.
-      found: `largest` of it after the update.
-      allowed: `bounds`; None asks for finite numbers only.
-      loss: of the update.
-      gradient_norm: likewise.
-      moved: `share` of the update.
-      most: `TrainingConfig.max_update`; has no effect where `allowed` is None.
+    `found` is `largest` of the trained tree after the update, `allowed` its `bounds`; None asks for finite numbers
+    only. `moved` is the `share` of the update, `most` `TrainingConfig.max_update`, which has no effect where `allowed`
+    is None.
 
     Raises:
       DivergenceError: names what is out of range.

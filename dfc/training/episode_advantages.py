@@ -19,11 +19,7 @@ def of_episodes(
 ) -> np.ndarray:
     """Returns each episode's advantage, float32 [episodes]; 0 for those that do not count, whose rewards are not read.
 
-    Args:
-      episodes: of one iteration.
-      values: their rewards.
-      members: int [groups, size], which episodes form a group.
-      config: which baseline.
+    `members`, int [groups, size], says which episodes form a group.
     """
     counted = np.asarray([episode.counted for episode in episodes])
     rewards_ = np.asarray(values, np.float32)
@@ -87,10 +83,7 @@ def by_token(
 ) -> tuple[list[Sample], list[float | np.ndarray]]:
     """Returns samples without the turns that are dropped, and advantages of turns as those of tokens.
 
-    Args:
-      episodes: of one iteration.
-      advantages: of every turn of every episode, float32 [episodes, turns].
-      dropped: bool [episodes, turns]; the tokens of these turns leave the masks of their samples.
+    Of `advantages`, float32 [episodes, turns], and `dropped`, bool of the same shape, whose tokens leave the masks.
 
     Returns:
       Of every episode its sample, and float32 [n]; 0 where all of its turns have advantage 0.

@@ -24,15 +24,8 @@ def save_policy(
 ) -> None:
     """Writes a policy; with adapters the merged model at full precision, and the adapters as PEFT has them.
 
-    Args:
-      path: the folder of the policy.
-      adapter: the folder of the adapters.
-      trained: what was trained, as it is played.
-      model: its shape.
-      lora: what was trained instead of all weights, if it was.
-      source: the folder of the model before training.
-      name: of that model, in the adapters' file.
-      weights: gives that model's weights at full precision; called where adapters are merged.
+    `trained` is what is played; `source` is the folder of the model before training, whose weights at full precision
+    `weights` returns, called where adapters are merged, and whose `name` stands in the adapters' file.
     """
     if lora is not None:
         params = merge(weights(), trained, lora.scale)
@@ -49,12 +42,8 @@ def diverged(
 ) -> TrainingError:
     """Returns the message of a run that diverged: what happened, what is saved, how to continue.
 
-    Args:
-      why: which update is refused, and for what.
-      rate: the learning rate.
-      policy: the last one that is finite and within bounds, in the Hugging Face layout; None where there is none.
-      step: after which it is that.
-      key: of the learning rate.
+    `policy` is the last one that is finite and within bounds, saved after `step`, in the Hugging Face layout; None
+    where there is none. `key` is that of the learning rate.
     """
     again = f"the same command with {key} lower than {rate:g} and another --workdir"
     folder = "since a run folder belongs to one configuration"

@@ -31,12 +31,9 @@ class Pace:
 def lines(pace: Pace, trained: int, judged: int, matches: int, shorter: Sequence[str]) -> list[str]:
     """Returns a text of a run's games, tokens and time, and a warning if playing alone takes more than an hour.
 
-    Args:
-      pace: of the first games; without any, as after a resume, the progress of the first iteration tells the time.
-      trained: games to train on.
-      judged: games that decide what is kept.
-      matches: games between stages and at the end.
-      shorter: settings that make the run shorter.
+    `pace` is that of the first games; without any, as after a resume, the progress of the first iteration tells the
+    time. `judged` games decide what is kept, `matches` are played between stages and at the end, and the settings
+    `shorter` make the run shorter.
     """
     found = [f"games: {trained:,} to train on, {judged:,} to decide what is kept, {matches:,} in matches"]
     if not pace.games:

@@ -79,12 +79,8 @@ def instances_of(
 ) -> tuple[int, list[tuple[str, int]]]:
     """Returns the epoch of an iteration, from 0, and the instances that it plays, as (game, task).
 
-    Args:
-      numbers: instances by game, one at least in all.
-      size: instances of an iteration.
-      seed: of the run.
-      stage: a name; every stage has orders of its own.
-      iteration: from 0, counted in the stage.
+    `numbers` are instances by game, one at least in all; every stage has orders of its own. Iterations count from 0 in
+    each stage.
     """
     every = [(game, task) for game, number in numbers.items() for task in range(number)]
     epoch, place = divmod(iteration, iterations_of_an_epoch(numbers, size))
@@ -100,12 +96,7 @@ def epoch_specs(
 
     Where the policy has no role of its own in a game for two, its seat alternates from task to task and, at each of
     them, from epoch to epoch. Trials of a task (`dfc.games.task.Task`) follow each other from epoch to epoch.
-
-    Args:
-      games: those that the stage trains on.
-      config: of the run.
-      stage: a name.
-      iteration: from 0, counted in the stage.
+    Iterations count from 0 in each stage.
     """
     numbers = numbers_of_instances({game: config.games[game] for game in games}, config.tasks)
     size = config.most_groups(len(games))
@@ -130,12 +121,7 @@ def epoch_specs(
 
 
 def games_played(config: RlRunConfig, turns: int) -> tuple[int, int]:
-    """Returns how many games iterations play: those trained on, and those that decide what is kept.
-
-    Args:
-      config: of the run.
-      turns: iterations x games of each.
-    """
+    """Returns the games that `turns` (iterations x games of each) train on, and those that decide what is kept."""
     judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
     groups = turns * config.most_groups(len(config.games)) // max(1, len(config.games))
     return groups * config.group_size, turns * judged
@@ -156,10 +142,7 @@ def games_lines(config: RlRunConfig) -> list[str]:
 def choose_opponent(run: GamesRun, state: State, seed: int) -> tuple[Opponent, str]:
     """Returns an iteration's opponent, and its name in the records.
 
-    Args:
-      run: its settings say which opponent; ``pool`` samples one of the past policies, the initial one among them.
-      state: the past policies, and how the policy fared when it last met each.
-      seed: of the choice.
+    The opponent ``pool`` samples one of the past policies, the initial one among them.
     """
     settings = run.config
     if settings.opponent != "pool":
@@ -174,11 +157,9 @@ def choose_opponent(run: GamesRun, state: State, seed: int) -> tuple[Opponent, s
 
 
 def choice_probabilities(win_rates: Sequence[float], settings: OpponentPoolConfig) -> np.ndarray:
-    """Returns the probability of meeting each opponent, float64 [opponents].
+    """Returns the probability of meeting each opponent, float64 [opponents], from the policy's win rates against each.
 
-    Args:
-      win_rates: of the policy against each.
-      settings: ``hardest`` (1 - w)^2, ``even`` w (1 - w), ``uniform`` 1, each plus 0.01 so that nobody is forgotten.
+    Weights are ``hardest`` (1 - w)^2, ``even`` w (1 - w), ``uniform`` 1, each plus 0.01 so that nobody is forgotten.
 
     Source: prioritised fictitious self-play, Vinyals et al., Nature 575 (2019), Methods; the 0.01 is ours.
     """

@@ -121,14 +121,8 @@ class GamesRun(PolicyRun[State]):
     ) -> "GamesRun":
         """Loads the model, and makes the workers and the trainer.
 
-        Args:
-          config: of the run.
-          folder: of the run.
-          stop: asked between calls of the engine and between micro-batches.
-          loss: what is trained on.
-          reads_reference: whether the loss compares with the initial policy.
-          asks_reference: whether the method does.
-          policies: names of those that are trained, where they are several.
+        The loss compares with the initial policy if it `reads_reference`, the method does if it `asks_reference`.
+        `policies` are the names of those that are trained, where they are several.
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         sampling, nf4 = config.sampling, config.adapter.base == "nf4"

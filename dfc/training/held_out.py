@@ -37,12 +37,7 @@ _ROUNDING = 1e-9  # 0.7 + 0.1 is below 0.8 as floating-point numbers are added
 
 
 def interval(every: float, updates: int) -> int:
-    """Returns the updates between two checks.
-
-    Args:
-      every: so many updates, or below 1 a share of them, rounded up (transformers' `eval_steps`).
-      updates: of the whole run.
-    """
+    """Returns the updates between two checks; `every` below 1 is a share, rounded up (transformers' `eval_steps`)."""
     return int(every) if every >= 1 else max(1, math.ceil(every * updates - _ROUNDING))
 
 
@@ -82,11 +77,6 @@ def candidates(losses: Sequence[float], keep: str, tolerance: float) -> list[int
     With ``best`` it is one. With ``before_lowest`` it is every check that was the lowest when it was made and lies
     within the tolerance of the lowest so far: a still lower one to come can rule out the first of them, not bring back
     others.
-
-    Args:
-      losses: of the checks so far.
-      keep: as for `kept`.
-      tolerance: as for `kept`.
     """
     if keep == "last" or not losses:
         return []
@@ -113,20 +103,9 @@ class Check:
 
 
 class HeldOut:
-    """The checks of one run.
+    """The checks of one run, those made so far in their order.
 
-    Attributes:
-      checks: those made so far, in their order.
-      config: how often, and what is kept.
-
-    Args:
-      config: as above.
-      updates: of the whole run.
-      trainer: that of the run.
-      loss: its loss.
-      mesh: the devices.
-      micro_batches: the rows held out, packed; with log-probabilities of the reference if the loss reads them.
-      folder: of the run.
+    `micro_batches` are the rows held out, packed; with log-probabilities of the reference if the loss reads them.
     """
 
     def __init__(
@@ -246,8 +225,7 @@ class HeldOut:
     def forget(self, checkpoints: Sequence[int]) -> None:
         """Removes the weights that no policy to keep can need, also of a run that resumes from an older checkpoint.
 
-        Args:
-          checkpoints: numbers of updates after which a checkpoint is saved.
+        A checkpoint is saved after each of the numbers of updates in `checkpoints`.
         """
         needed = self._candidates(self.checks)
         for done in checkpoints:

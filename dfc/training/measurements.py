@@ -52,13 +52,7 @@ def _matches(run: GamesRun, name: str, policy: PolicyWeights, game_ids: Collecti
 
 
 def forecast_lines(run: GamesRun, turns: int, between: int = 0) -> list[str]:
-    """Returns a text that forecasts a run's duration.
-
-    Args:
-      run: whose first games are played.
-      turns: iterations x games of each.
-      between: games of the matches between stages.
-    """
+    """Returns a forecast of a run's duration; `turns` are iterations x games of each."""
     config = run.config
     opponents = sum(min(2, info.seats) for info in run.workers.info.values())  # a game for two also has a random one
     final = 2 * opponents * config.evaluation.games  # of the initial policy as of the final one

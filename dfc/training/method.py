@@ -55,14 +55,7 @@ class Iteration:
         return derive_seed(purpose, self.config.seed, self.stage, self.state.iteration)
 
     def logprobs(self, samples: Sequence[Sample]) -> list[np.ndarray]:
-        """Returns log-probabilities of sampled tokens under the policy, as the trainer computes them.
-
-        Args:
-          samples: any.
-
-        Returns:
-          Of each sample float32 [tokens], 0 at tokens that were not sampled.
-        """
+        """Returns the trainer's log-probabilities under the policy, float32 [tokens], 0 where not sampled."""
         base_params = None if self.run.lora is None else self.run.reference_params
         trainer, policy = self.run.trainer, self.run.one(self.state.best)
         return self._scored(

@@ -18,14 +18,7 @@ def make_trainer(
     loss: LossFunction | Mapping[str, LossFunction],
     mesh: Mesh,
 ) -> Trainer:
-    """Returns the trainer.
-
-    Args:
-      config: of the run.
-      model: its decoder.
-      loss: of an update, or the losses of its parts by name.
-      mesh: the devices.
-    """
+    """Returns the trainer of a run's model."""
     return Trainer(
         model,
         loss,

@@ -15,11 +15,8 @@ def learning_rate(config: OptimizerConfig, total_steps: int = 1) -> optax.Schedu
 
     With W updates of warm-up, update n (from 0) has the share (n + 1) / W of the rate; then it stays, or falls as a
     cosine or in a line that reaches zero after the last update. Transformers' schedules with warm-up begin with an
-    update at zero: update n here has the rate of update n + 1 there, of a run that is one update longer.
-
-    Args:
-      config: the settings; without a schedule of their own the rate is constant after warm-up.
-      total_steps: updates of the whole run, of which `warmup_ratio` is a share.
+    update at zero: update n here has the rate of update n + 1 there, of a run that is one update longer. Without a
+    schedule of its own the rate is constant after warm-up; `warmup_ratio` is a share of `total_steps`.
     """
     # A ratio such as 0.07 of 100 updates is 7.000000000000001 as floating-point numbers multiply.
     schedule = config if isinstance(config, ScheduledOptimizerConfig) else ScheduledOptimizerConfig()
@@ -41,12 +38,7 @@ def learning_rate(config: OptimizerConfig, total_steps: int = 1) -> optax.Schedu
 
 
 def make_optimizer(config: OptimizerConfig, total_steps: int = 1) -> optax.GradientTransformation:
-    """Returns AdamW after a global-norm clip, with linear warm-up and the configured schedule.
-
-    Args:
-      config: the settings.
-      total_steps: updates of the whole run, as for `learning_rate`.
-    """
+    """Returns AdamW after a global-norm clip, with linear warm-up and the schedule (see `learning_rate`)."""
     rate = learning_rate(config, total_steps)
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),

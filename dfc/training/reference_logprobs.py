@@ -60,11 +60,8 @@ class ReferenceLogprobs:
 def key(source: Location, rows: TrainingRows, *, dtype: str, base: str) -> str:
     """Returns a key that differs for other weights, other data or another type of computation.
 
-    Args:
-      source: the model's folder; its weights are read to the last byte.
-      rows: the data.
-      dtype: the type computed with.
-      base: how the weights are stored.
+    `source` is the model's folder, whose weights are read to the last byte; `dtype` the type computed with, `base` how
+    the weights are stored.
     """
     shape = hashlib.blake2b((source / model_folders.CONFIG).read_bytes(), digest_size=16).hexdigest()
     weights = model_folders.weights_hash(source)
@@ -80,13 +77,7 @@ def part_rows(lengths: np.ndarray) -> list[range]:
 
 
 def choose_folder(rows: TrainingRows, name: str, otherwise: Path) -> Path:
-    """Returns the folder of a key: beside the data, or, where nothing can be written, in the run folder.
-
-    Args:
-      rows: the data.
-      name: the key.
-      otherwise: the run folder.
-    """
+    """Returns the folder of a key: beside the data, or, where nothing can be written, in the run folder."""
     for place in (rows.path.parent, otherwise):
         folder = place / f"reference-{name}"
         try:
@@ -118,16 +109,8 @@ def obtain(
 ) -> ReferenceLogprobs:
     """Returns the log-probabilities, those that are missing or damaged computed first.
 
-    Args:
-      rows: the data.
-      name: of `key`.
-      compute: runs the model.
-      run_folder: for a place of data that cannot be written to.
-      row_length: tokens of a packed row.
-      micro_batch_rows: rows of a micro-batch.
-      own: as for `dfc.training.batches.Batches`.
-      stop: checked after every part.
-      halves: as for `dfc.training.batches.Batches`.
+    `name` is that of `key`; `run_folder` is used where nothing can be written beside the data; `own` is as for
+    `dfc.training.batches.Batches`.
 
     Raises:
       DatasetError: a part cannot be read where it was just found or written.

@@ -75,12 +75,7 @@ def grpo(config: RlRunConfig) -> Method:
 
 
 def play_games(now: Iteration, *, initial: bool = False) -> Played:
-    """Plays an iteration's games (Algorithm 2, lines 4 to 16).
-
-    Args:
-      now: the iteration.
-      initial: whether the initial policy plays, and not the one that is trained.
-    """
+    """Plays an iteration's games (Algorithm 2, lines 4 to 16), by the trained policy or the initial one."""
     run, config, place = now.run, now.config, (now.stage, now.state.iteration)
     groups, specs = game_plan.planned(now.games, now.state.win_rates, config, *place)
     player = PolicyWeights(run.workers.initial_params) if initial else run.policy(now.state.best)
@@ -134,12 +129,7 @@ def keep_or_drop(now: Iteration, played: Played, made: Updated) -> Verdict:
 
 
 def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str, float]]:
-    """Runs one iteration; returns its metrics and its clock readings.
-
-    Args:
-      method: what is done.
-      now: the iteration; its run's state is changed at the end only.
-    """
+    """Runs one iteration, which changes its run's state at the end only; returns its metrics and its clock readings."""
     run, state = now.run, now.state
     begun = time.perf_counter()
     played = method.play(now)
@@ -237,12 +227,7 @@ def begin(
 ) -> None:
     """Makes a stage ready whose policy is `State.best`: a new optimizer state, and win rates to compare with.
 
-    Args:
-      run: what every step needs.
-      state: changed.
-      stage: a name.
-      games: those that are trained on.
-      rates: the policy's win rates, where they are known; None: they are measured on fresh games.
+    Without known `rates` they are measured on fresh games.
     """
     if rates is None:
         chosen = {game: run.config.games[game] for game in games}
@@ -271,15 +256,8 @@ def train(
 ) -> None:
     """Runs the iterations a stage has left; saves now and then, and when asked to stop.
 
-    Args:
-      run: what every step needs.
-      method: what is done.
-      state: of the run; `State.iteration` are done in this stage.
-      stage: a name.
-      games: those that are trained on.
-      count: iterations of the stage.
-      show: called after every iteration.
-      save_last: whether the end of the stage is saved here, and not by the caller after what follows it.
+    `count` iterations make up the stage, of which `State.iteration` are done. The end of the stage is saved with
+    `save_last`, and otherwise by the caller after what follows it.
 
     Raises:
       Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
@@ -345,12 +323,6 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Reward], config: RlR
     Half-negative drops half of the episodes, or turns, with a negative advantage: those whose gradient lowers a
     probability. What it drops is in no term of the loss, nor are episodes that do not count. An episode of advantage 0
     is trained on for its KL term where that has a coefficient above 0, and left out otherwise.
-
-    Args:
-      episodes: of one iteration.
-      values: their rewards, of whole episodes or of turns.
-      config: the run's.
-      seed: of the half-negative filter, and of the order of groups.
     """
     members, samples = group_members(episodes), [e.sample for e in episodes]
     by_turn = any(isinstance(value, list) for value in values)
@@ -383,13 +355,9 @@ def share_out(
 ) -> Shares:
     """Deals out groups of samples to the updates of an iteration; an empty update is left out.
 
-    Args:
-      samples: what was sampled.
-      advantages: of each a number, or float32 [tokens].
-      members: int [groups, size], which samples form a group.
-      updates: how many shares.
-      seed: of the order: groups come game by game, and dealt out like that an update would see one game only.
-      trained: bool [samples], which are trained on; None: those whose advantage is not 0.
+    Groups come game by game, and dealt out like that an update would see one game only: `seed` orders them.
+    `advantages` has of each sample a number, or float32 [tokens]; `members`, int [groups, size], says which samples
+    form a group; `trained`, bool [samples], which are trained on, None: those whose advantage is not 0.
     """
     chosen = [np.any(one) for one in advantages] if trained is None else trained
     order = np.random.Generator(np.random.Philox(derive_seed("shares", seed))).permutation(len(members))
@@ -451,12 +419,7 @@ def update(
 ) -> Updated:
     """Returns weights and optimizer state after an iteration's updates, and the updates' metrics.
 
-    Args:
-      run: trainer, batch shapes, reference.
-      shares: what each update trains on.
-      params: the weights to begin with.
-      optimizer: its state.
-      donate: whether the first update may take the memory of `params`, so that they are lost.
+    With `donate` the first update may take the memory of `params`, so that they are lost.
     """
     config, trainer = run.config, run.trainer
     reference_params = run.reference_params if run.reads_reference else None
@@ -507,10 +470,6 @@ def win_rates(episodes: Sequence[Episode], known: Mapping[str, float] | None = N
     """Returns the share of episodes won, per game, of those that count; an own overrun is a loss.
 
     A game of which no episode counts keeps the rate that was known, or has 0: nothing was won.
-
-    Args:
-      episodes: games that were played.
-      known: earlier rates.
 
     Raises:
       TrainingError: every episode of a game failed.

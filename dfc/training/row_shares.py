@@ -16,10 +16,9 @@ from dfc.rows.training_rows import Sequences, TrainingRows
 
 
 def joined(files: Sequence[TrainingRows]) -> TrainingRows:
-    """Returns the rows of several files one after another, under the path of the first one; nothing is copied.
+    """Returns the rows of several files, all of trajectories or all of pairs, one after another, nothing copied.
 
-    Args:
-      files: at least one, all of trajectories or all of pairs.
+    They are under the path of the first file.
     """
     sides = zip(*(file.sides for file in files), strict=True)
     return files[0] if len(files) == 1 else TrainingRows(files[0].path, tuple(map(_one_after_another, sides)))
@@ -41,14 +40,8 @@ class SharedOrder:
     How a share is met that is no whole number of an update's rows: of the first t rows of an epoch, the rounded-down
     share of t comes from a further file, whatever the updates are. So every file is less than one row behind its share
     after every update, and an update has at most one row more or less than the next. An epoch ends with the last row of
-    the data, and its last update has what is left, as without further files.
-
-    Args:
-      rows: of the data.
-      others: rows and share of every further file.
-      batch_size: rows of one update, all files together.
-      epochs: passes over the rows of the data.
-      seed: of all orders.
+    the data, and its last update has what is left, as without further files. `others` are rows and share of every
+    further file; `batch_size` are the rows of one update, all files together.
 
     Raises:
       ValueError: the shares leave nothing for the data, or an update has too few rows for all further files.

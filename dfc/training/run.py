@@ -93,11 +93,7 @@ class TrainingRun(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def template(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """Returns arrays of the structure, types and placement that a checkpoint's arrays are to have.
-
-        Args:
-          saved: shapes and types of what was saved.
-        """
+        """Returns arrays of the structure, types and placement that a checkpoint's arrays, `saved`, are to have."""
 
     @abc.abstractmethod
     def state_of(self, restored: Restored) -> S:
@@ -111,9 +107,7 @@ class TrainingRun(abc.ABC, Generic[S]):
     def diverged(self, state: S, why: str) -> TrainingError:
         """Returns the message that the run ends with after an update that is refused.
 
-        Args:
-          state: before the update, which may have reused the memory of its arrays.
-          why: which update is refused, and for what.
+        The state is that before the update, which may have reused the memory of its arrays.
         """
 
     def save(self, state: S) -> None:
@@ -174,13 +168,8 @@ def loop(
 ) -> None:
     """Runs the iterations that are left; saves now and then, and when asked to stop.
 
-    Args:
-      run: that is open.
-      state: of the run; changed.
-      iterate: makes one iteration; it changes the state at its end only.
-      show: takes what an iteration returned, records and shows it.
-      left: whether there is an iteration left.
-      due: whether the state is to be saved after the iteration that was shown last.
+    An `iterate` changes the state at its end only; `show` takes what it returned; `due` says whether the state is to be
+    saved after the iteration that was shown last.
 
     Raises:
       Interrupted: a stop was asked for; what is done is saved.
@@ -288,10 +277,9 @@ class PolicyRun(TrainingRun[S]):
         return export.diverged(why, rate, self.folder.last_good, steps, key=key)
 
     def last_good(self, state: S) -> tuple[Params, int]:
-        """Returns the weights to continue from after an update was refused, and their step: the newest that are saved.
+        """Returns the newest saved weights, to continue from after an update was refused, and their step.
 
-        Args:
-          state: before the update, which may have reused the memory of its arrays.
+        The state is that before the update, which may have reused the memory of its arrays.
         """
         return self.newest_saved() if gone(state.trained) else (state.trained, state.steps)
 

@@ -84,15 +84,10 @@ def settle(
 ) -> Settled:
     """Returns what to learn from instead of games that the other seat's error ended.
 
-    All processes return the same: they agree on what is an error, and the random choices depend on the seed only.
-
-    Args:
-      specs: of the iteration; those of one group have the same `group` and seat.
-      episodes: their results, in order; with ``count`` there may be several for each.
-      handling: ``replace``, ``leave_out`` (nothing is played again) or ``count``, which changes nothing.
-      replays: how often one game is played again at most.
-      seed: of the choice of what stands in.
-      play: plays games again.
+    All processes return the same: they agree on what is an error, and the random choices depend on the seed only. With
+    ``leave_out`` nothing is played again, ``count`` changes nothing and there may be several episodes for each of
+    `specs`, of which those of one group have the same `group` and seat. One game is played again `replays` times at
+    most.
 
     Raises:
       TrainingError: no group has a game that is no error of the other seat; with ``leave_out``, no game at all.

@@ -142,12 +142,7 @@ class Trainer:
     # ---- what is trained ----------------------------------------------------------------------------------------
 
     def initial_params(self, params: Params, seed: int = 0) -> Params:
-        """Returns the tree to train, from a model's unrolled weights.
-
-        Args:
-          params: the weights.
-          seed: of fresh adapters; their effect is zero whatever it is.
-        """
+        """Returns the tree to train, from a model's unrolled weights; fresh adapters have no effect."""
         if self._lora is not None:
             initialized = initialize_adapters(self.config, self._lora, seed)
             return self.programs["initial_params"](jax.tree.map(np.asarray, initialized))
@@ -338,13 +333,8 @@ class Trainer:
         """Returns log-probabilities float32 [B, T] of the action tokens of each micro-batch, 0 elsewhere.
 
         Those of the policy about to be trained, dropout off. Taken before the first of several updates, they are what
-        `update` takes as `proximal` in the later ones.
-
-        Args:
-          params: the trained tree.
-          micro_batches: of few shapes.
-          base_params: with `lora`, the weights beside the adapters.
-          check_stop: as for `update`.
+        `update` takes as `proximal` in the later ones. Micro-batches are of few shapes; with `lora`, `base_params` are
+        the weights beside the adapters.
 
         Raises:
           ValueError: `base_params` is missing or not expected.
@@ -362,13 +352,7 @@ class Trainer:
         *,
         check_stop: Callable[[], None] | None = None,
     ) -> list[jax.Array]:
-        """Returns what `update` computes of each micro-batch when it is given `reference_params`, float32 [B, T].
-
-        Args:
-          reference_params: as for `update`.
-          micro_batches: of few shapes.
-          check_stop: as for `update`.
-        """
+        """Returns what `update` computes of each micro-batch when it is given `reference_params`, float32 [B, T]."""
         program = self.programs["logprobs"]
         return self._scored(lambda *given, **how: program(reference_params, *given, **how), micro_batches, check_stop)
 

@@ -40,11 +40,7 @@ def parts_of(given: Sequence[TokenBatch] | Sequence[Part]) -> list[Part]:
 
 
 def check_parts(parts: Sequence[Part], programs: Mapping[str, object]) -> None:
-    """Raises unless an update can be made of these parts.
-
-    Args:
-      parts: of the update.
-      programs: the trainer's, by name.
+    """Raises unless an update can be made of these parts by the trainer's programs.
 
     Raises:
       ValueError: a part names an unknown loss or is repeated, has no micro-batch, or not one array of the
@@ -78,8 +74,7 @@ def program_of(part: str) -> str:
 def mean_gradients(total: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a pytree of arrays
     """Returns sums of gradients over the weight of their loss, in float32; zeros where nothing counted.
 
-    Args:
-      total: of all micro-batches, ``gradients``, a tree, and ``loss``.
+    Of all micro-batches, `total` holds ``gradients``, a tree, and ``loss``.
     """
     weight = total["loss"].weight
     scale = jnp.where(weight > 0, 1 / jnp.maximum(weight, 1), jnp.float32(0))
