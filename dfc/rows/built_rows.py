@@ -11,9 +11,7 @@ from dfc.runs.run_folder import RunFolder
 def build_once(folder: RunFolder, build: Callable[[], None]) -> None:
     """Builds the rows of a run unless it is finished, and prints its tables, if it has any, and where the rows are.
 
-    Args:
-      folder: of the run.
-      build: writes into it; called on the first host only, what it raises is raised on all.
+    What `build` raises on the first host, where alone it is called, is raised on all.
 
     Raises:
       DatasetError: the folder cannot be written to.

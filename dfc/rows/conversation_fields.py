@@ -202,10 +202,6 @@ def _scalar(value: object) -> bool:
 def messages_of(value: object, name: str) -> Said:
     """Returns a row's list of messages.
 
-    Args:
-      value: the list.
-      name: of the field that it is, for messages.
-
     Raises:
       BadRow: it is none, or a message has a field that is not read, another role, or no text.
     """

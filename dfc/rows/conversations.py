@@ -90,14 +90,10 @@ def read_conversations(
 ) -> list[Conversation]:
     """Returns the conversations of a file, all of them checked.
 
-    Scalars of a `meta` column are kept, and so are those of columns that describe a row; any other column is refused.
-
-    Args:
-      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
-      column: with the messages; None for the first of `CONVERSATION_COLUMNS` that the row has, and where it has none of
-        them for `prompt` and `completion`: each a list of messages, or the text of one.
-      cut_unanswered: whether to drop what follows the last reply instead of refusing it.
-      max_row_bytes: a row that takes more is refused.
+    Scalars of a `meta` column are kept, and so are those of columns that describe a row; any other column is refused. A
+    path ends with ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``. `column` has the messages; None for the
+    first of `CONVERSATION_COLUMNS` that the row has, and where it has none of them for `prompt` and `completion`: each
+    a list of messages, or the text of one. `cut_unanswered` drops what follows the last reply instead of refusing it.
 
     Raises:
       DatasetError: the file is cut, empty or too large, a row's messages are missing, malformed, none, or end with
@@ -232,11 +228,7 @@ def _side(value: object, name: str, prompt: Said | None, cut_unanswered: bool) -
 
 
 def _uncompared(sides: Sequence[Said], context: int) -> int:
-    """Returns how many of the first replies are not compared: those of the prompt, and of weight 0 on both sides.
-
-    Raises:
-      BadRow: another reply has weight 0, or none is left.
-    """
+    """Returns how many first replies are not compared; BadRow if another has weight 0, or none is left."""
     while all(context in side.untrained for side in sides):
         context += 1
     for name, side in zip(_SIDES, sides, strict=True):
@@ -280,13 +272,11 @@ def write_conversations(
 ) -> int:
     """Writes conversations as TRL's SFTTrainer, and `read_conversations`, read them; returns how many.
 
-    Replies within it that are not trained on get a `weight` of 0, as OpenAI's layout has it; TRL reads no weights.
-
-    Args:
-      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
-      conversations: with the same names in every `meta`, for Parquet; empty ones are left out.
-      layout: ``messages``: whole conversations, whose replies all count; ``prompt_completion``: a `prompt`, and what
-        follows it as `completion`, which alone counts.
+    Replies within it that are not trained on get a `weight` of 0, as OpenAI's layout has it; TRL reads no weights. A
+    path ends with ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete. For Parquet
+    every `meta` has the same names. Empty conversations are left out. Layouts are ``messages``: whole conversations,
+    whose replies all count; and ``prompt_completion``: a `prompt`, and what follows it as `completion`, which alone
+    counts.
 
     Raises:
       DatasetError: there is no conversation, or the ending is another, or replies do not count in the layout in which
@@ -308,12 +298,9 @@ def write_pairs(path: Path, pairs: Iterable[ConversationPair], *, layout: Layout
     """Writes pairs as TRL's DPOTrainer, and `read_pairs`, read them; returns how many.
 
     TRL's documentation recommends the explicit layout; from an implicit one it derives a prompt: what both sides begin
-    with, earlier replies included.
-
-    Args:
-      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
-      pairs: what to write.
-      layout: ``explicit``: `prompt`, and in `chosen` and `rejected` what follows; ``implicit``: whole conversations.
+    with, earlier replies included. A path ends with ``.jsonl`` or ``.parquet``; an existing file is replaced when the
+    new one is complete. Layouts are ``explicit``: `prompt`, and in `chosen` and `rejected` what follows; and
+    ``implicit``: whole conversations.
 
     Raises:
       DatasetError: there is no pair, or the ending is another, or a pair of the implicit layout has replies that do not
@@ -402,13 +389,8 @@ def encode(
     """Returns the tokens of a conversation as a rollout would have made them, and which are trained on.
 
     For conversations of others only: where tokens were sampled, those are trained on. Every reply is trained on, the
-    end-of-turn token after it included.
-
-    Args:
-      messages: as `read_conversations` gives them.
-      tokenizer: of the model to train.
-      context_replies: how many of the first replies are not trained on.
-      untrained: which others are not, from 0 over all replies.
+    end-of-turn token after it included. The first `context_replies` are not trained on, nor are those that `untrained`
+    numbers from 0 over all replies.
 
     Returns:
       tokens int32 [n], mask bool [n].

@@ -29,11 +29,7 @@ def dialogue_pairs(
 ) -> tuple[list[ConversationPair], collections.Counter[str]]:
     """Returns won dialogues beside lost ones that begin alike, shuffled; and by game the won ones that have none.
 
-    Args:
-      dialogues: different ones.
-      best: the players whose dialogues may be the worse side.
-      settings: which games, thresholds, how many.
-      seed: of the choice and the order.
+    Dialogues are all different; those of the players `best` may be the worse side.
     """
     groups: dict[object, list[Dialogue]] = collections.defaultdict(list)
     for dialogue in _paired(dialogues, settings):

@@ -50,12 +50,7 @@ class Repaired(NamedTuple):
 
 
 def repaired(dialogue: Dialogue, repairs: Collection[Repair]) -> Repaired:
-    """Returns a dialogue as some repairs leave it; the head of this file says what they are.
-
-    Args:
-      dialogue: published, else it is returned as it is.
-      repairs: which; their order does not matter.
-    """
+    """Returns a published dialogue as some repairs leave it, in any order; any other one as it is."""
     if not is_published(dialogue):
         return Repaired(dialogue, {})
     if (why := _left_out(dialogue, repairs)) is not None:

@@ -135,12 +135,8 @@ def choose(
 ) -> DialogueRows:
     """Returns the rows that are made of dialogues; the head of this file says by which rules.
 
-    Args:
-      dialogues: of any number of collections and files, in any order.
-      settings: which and how.
-      seed: of every random choice.
-      unfinished: games that are no dialogues, by id, for the statistics.
-      repaired: the repairs made before, by id and field of the statistics.
+    Dialogues are of any number of collections and files, in any order; `unfinished` games are no dialogues. The
+    statistics have these by id, and the repairs made before by id and field.
     """
     pool = {dialogue.key: dialogue for dialogue in dialogues if is_wanted(dialogue.game, settings)}
     every = [pool[key] for key in sorted(pool)]
@@ -204,13 +200,9 @@ def held_out_instances(dialogues: Iterable[Dialogue], share: float, seed: int) -
 def imitated(
     dialogues: Iterable[Dialogue], best: Sequence[str], settings: DialogueRowsConfig, seed: int
 ) -> list[Dialogue]:
-    """Returns the won dialogues of the best players, the games balanced, shuffled.
+    """Returns the won dialogues of the players `best`, best first, the games balanced, shuffled.
 
-    Args:
-      dialogues: different ones.
-      best: the players that are imitated, best first.
-      settings: threshold and balance.
-      seed: of the choice among dialogues of one player, and of the order.
+    Dialogues are all different.
     """
     rank = {player: place for place, player in enumerate(best)}
     by_game: dict[str, list[Dialogue]] = collections.defaultdict(list)

@@ -125,15 +125,10 @@ def read_dialogues(
 ) -> Dialogues:
     """Returns the dialogues of a folder of trajectories, or of a file of published interactions.
 
-    Trajectories may be of several models, samplings and seeds; each is replayed, which proves it.
-
-    Args:
-      source: the folder, or a file (``.jsonl``, ``.json``, ``.parquet``) whose rows have `messages` and, in `meta`,
-        `game`, `experiment`, `task_id`, `game_role` or `player_name`, `model` and `outcome` (one of `RESULTS`), as
-        those of playpen-data.
-      wanted: whether games of an id are read; None: all are.
-      cut_unanswered: whether to drop what follows the last reply of a published row instead of refusing it.
-      max_row_bytes: of a published row.
+    Trajectories may be of several models, samplings and seeds; each is replayed, which proves it. A file (``.jsonl``,
+    ``.json``, ``.parquet``) has rows with `messages` and, in `meta`, `game`, `experiment`, `task_id`, `game_role` or
+    `player_name`, `model` and `outcome` (one of `RESULTS`), as those of playpen-data. Only games whose id is `wanted`
+    are read. `cut_unanswered` drops what follows the last reply of a published row instead of refusing it.
 
     Raises:
       DatasetError: there is nothing, a file cannot be read, a published row lacks something or ends without a reply, or

@@ -44,11 +44,8 @@ def read_instructions(
 ) -> list[Instruction]:
     """Returns the instructions of a file in their order; one that is there twice in a data set is returned once.
 
-    Args:
-      path: ``.json`` (one array, or lines), ``.jsonl`` or ``.parquet``.
-      most: the first rows; 0: all. The others are not read.
-      max_row_bytes: a row that takes more is refused.
-      reserved: what no data set may be called.
+    A path ends with ``.json`` (one array, or lines), ``.jsonl`` or ``.parquet``. Only the first `most` rows are read;
+    0: all. No data set may have a name of `reserved`.
 
     Raises:
       DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, one that
@@ -71,11 +68,6 @@ def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_byt
 
     The row of the right data set counts, else the one without ``dataset``, else that of any other data set, where all
     of these say the same.
-
-    Args:
-      path: as for `read_instructions`.
-      instructions: to which answers are wanted.
-      max_row_bytes: a row that takes more is refused.
 
     Raises:
       DatasetError: as for `read_instructions`, a row has no output, two rows answer one instruction in two ways, or an

@@ -341,10 +341,6 @@ TEMPLATES: Mapping[str, Callable[[GameRng], Turns]] = MappingProxyType(
 def minigames(rows: int, seed: int) -> list[Conversation]:
     """Returns so many different rows of all templates in turn; the first rows of a larger number are the same ones.
 
-    Args:
-      rows: how many.
-      seed: of all choices.
-
     Raises:
       ValueError: a template has not so many different rows.
     """

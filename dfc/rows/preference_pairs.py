@@ -30,13 +30,9 @@ def build(
 ) -> tuple[GroupStatistics, ...]:
     """Writes ``sft.parquet``, ``pairs.parquet`` and ``statistics.json`` into a folder; returns the statistics.
 
-    The same trajectories, settings and seed give the same rows in the same order, whichever host wrote the parts.
-
-    Args:
-      trajectories: folder of trajectories.
-      folder: created if missing; files of these names are replaced.
-      config: see `SelectionConfig`.
-      groups: games to choose from; None for all.
+    The same trajectories, settings and seed give the same rows in the same order, whichever host wrote the parts. The
+    folder is created if missing; files of these names are replaced. `groups` are the games to choose from; None for
+    all.
 
     Raises:
       DatasetError: see `dfc.rows.selection.select`.

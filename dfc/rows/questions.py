@@ -51,10 +51,8 @@ class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
 def read_questions(path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BYTES) -> list[Question]:
     """Returns the questions of a file, all of them checked; one that is there twice is returned once.
 
-    Args:
-      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``, in one of the four layouts.
-      most: the first ones; 0: all. The others are not read.
-      max_row_bytes: a row that takes more is refused.
+    A path ends with ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``. Only the first `most` questions are
+    read; 0: all.
 
     Raises:
       DatasetError: the file cannot be read, or a row is of no layout, has no result, another result than an earlier

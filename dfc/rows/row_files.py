@@ -30,9 +30,8 @@ def row_place(path: Path, number: int) -> str:
 def file_rows(path: Path, largest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, Any]]:
     """Yields the rows of a file with their numbers, unchanged: whatever JSON or Parquet holds.
 
-    Args:
-      path: ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``.
-      largest: a row that takes more bytes is refused.
+    A path ends with ``.jsonl``, ``.json`` (one array, or lines) or ``.parquet``; a row of more bytes than `largest` is
+    refused.
 
     Raises:
       DatasetError: the file is missing, cut, empty or too large, or a row cannot be read.
@@ -69,11 +68,7 @@ def _parquet_rows(path: Path, largest: int) -> Iterator[Any]:
 
 
 def _values(path: Path, start: int, batch: pa.RecordBatch, largest: int) -> list[Any]:
-    """Returns the rows of a batch; `start` is the number of the first.
-
-    Raises:
-      DatasetError: a row is too large, or holds what cannot be read: a text that is not UTF-8, an unknown time zone.
-    """
+    """Returns the rows of a batch from number `start`; DatasetError if one is too large or cannot be read."""
     if batch.nbytes > largest:
         for place in range(batch.num_rows):
             if batch.slice(place, 1).nbytes > largest:

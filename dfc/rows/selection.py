@@ -117,12 +117,7 @@ def select(folder: Path, config: SelectionConfig | None = None, *, groups: Seque
     Pairs, one per task: the chosen side is a success in the fewest turns, drawn among equals that have a worse one; the
     rejected side is drawn from all worse ones: failures, and successes with at least `turn_ratio` times its turns. Both
     sides have the same `world`: in minesweeper the same first reveal. Trajectories over a limit are left out before
-    anything is chosen.
-
-    Args:
-      folder: of trajectories.
-      config: limits, what counts as worse, seed; None for the defaults.
-      groups: games to choose from; None for all.
+    anything is chosen. `groups` are the games to choose from; None for all.
 
     Raises:
       DatasetError: a part cannot be read, a group has no trajectory, one key occurs twice, or not all rows are of one

@@ -142,13 +142,8 @@ def read(
 ) -> TrainingRows:
     """Returns the rows of a file, all of them checked.
 
-    Args:
-      path: a file or a folder; see `find`.
-      pairs: whether rows are pairs.
-      vocabulary: token ids of the model to train.
-      row_length: tokens that a row of the batch holds; a pair must fit as a whole.
-      tokenizer: returns the model's; called where the file has messages.
-      max_row_bytes: of conversations of others.
+    The path is a file or a folder (`find`), `vocabulary` the token ids of the model to train, `row_length` the tokens
+    that a row of the batch holds; a pair must fit as a whole. `tokenizer` is called where the file has messages.
 
     Raises:
       DatasetError: the file is cut, inflated, of another layout or without rows; or has a field or a column that is
