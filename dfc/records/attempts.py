@@ -89,8 +89,7 @@ class CollectionStatistics:
     def refuse_inconclusive(self, planned: Mapping[str, int] | None = None) -> None:
         """Stops where continuing would only spend time: simulators that cannot play their part, a game that raises.
 
-        Args:
-          planned: trajectories by game; games whose number is not known yet are left out.
+        Trajectories are `planned` by game; games whose number is not known yet are left out.
 
         Raises:
           DfcError: a game has no trajectory that is conclusive about the policy, although all or many were played.

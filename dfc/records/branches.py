@@ -58,12 +58,8 @@ def turns_of(row: Trajectory) -> list[Turn]:
 def opening_of(row: Trajectory, turn: Turn, *, recorded_tokens: bool) -> Opening:
     """Returns what a game begins with that plays on from a turn of a row.
 
-    Args:
-      row: as it was recorded.
-      turn: of `turns_of` it.
-      recorded_tokens: whether the row's tokens are those of the model that plays on; its mask and log-probabilities
-        are then those of the row, too. A row without log-probabilities was not sampled by a model: none of it is
-        marked.
+    With `recorded_tokens` they are those of the model that plays on, and the row's mask and log-probabilities are then
+    used, too. A row without log-probabilities was not sampled by a model: none of it is marked.
 
     Raises:
       DatasetError: the tokens hold fewer replies than the record.
@@ -110,12 +106,8 @@ def planned(config: Branch, model_hash: str) -> dict[TaskSample, Branched]:
     """Returns every game to play with what it begins with; those of a task are numbered in the order of the rows.
 
     Rows that are inconclusive about the policy are left out, and so are those of other games, options, splits and
-    tasks than the run's.
-
-    Args:
-      config: of the run.
-      model_hash: of the weights that play on; the tokens of rows that they have sampled are taken as recorded, those
-        of others are written by the tokenizer's template.
+    tasks than the run's. `model_hash` is that of the weights that play on: the tokens of rows that they have sampled
+    are taken as recorded, those of others are written by the tokenizer's template.
 
     Raises:
       DatasetError: no row is left, one is recorded from another seat than the others of its task or contradicts the

@@ -51,9 +51,7 @@ _LOOKS, _PAUSE = 30, 2.0  # at a shared disk that shows a file to one host later
 def make_provenance(config: CollectingRunConfig, source: Location) -> Provenance:
     """Returns where the trajectories of a run come from; the first process reads the weights for it.
 
-    Args:
-      config: of the run.
-      source: the folder of the weights, or of the tokenizer that encodes a demonstrator's games.
+    `source` is the folder of the weights, or of the tokenizer that encodes a demonstrator's games.
     """
     limits = {name: getattr(config.rollout, name) for name in _SHAPING}
     if config.model.enable_thinking is not None:
@@ -108,16 +106,9 @@ class Collection:
     """A folder of trajectories that grows; use it as a context manager.
 
     Every process makes one, with the same arguments, and calls its methods at the same places. All of them know the
-    same attempts: a file counts once every process sees all the files that the first one sees.
-
-    Args:
-      config: of the run; its games, split, sampling, `rollout` and `seed` decide what an attempt is.
-      play: plays games as the run's policy does.
-      folder: of the parts; created if missing.
-      provenance: where all rows come from, see `make_provenance`.
-      purpose: a name for the sampling seeds; collections with different ones sample different tokens for one attempt.
-      policy_version: of the weights, written to every row.
-      branched: where attempts begin that play on from recorded games, of all attempts or of none.
+    same attempts: a file counts once every process sees all the files that the first one sees. The run's games, split,
+    sampling, `rollout` and `seed` decide what an attempt is. Collections of different `purpose` sample different tokens
+    for one attempt. `branched` says where attempts begin that play on from recorded games, of all attempts or of none.
 
     Raises:
       DatasetError: the folder holds rows of another model, sampling or seed, or a part that cannot be read, or another
@@ -186,12 +177,10 @@ class Collection:
     ) -> list[TrajectorySummary]:
         """Plays and writes what is missing; returns the outcome of every attempt, in order.
 
-        Args:
-          wanted: attempts; one that is named twice is played once.
-          stop: asked before every chunk of games; all trajectories before it are on the disk then. Players that were
-            made with its `check_stop` abort a chunk under way, of which nothing is kept.
-          on_chunk: called after every chunk with its outcomes, none after a stop within it, and the seconds that
-            playing it took.
+        An attempt that is named twice is played once. A stop is asked for before every chunk of games; all trajectories
+        before it are on the disk then. Players that were made with its `check_stop` abort a chunk under way, of which
+        nothing is kept. `on_chunk` is called after every chunk, none after a stop within it, with its outcomes and the
+        seconds that playing it took.
 
         Raises:
           Interrupted: a stop was asked for.

@@ -55,10 +55,8 @@ class Played(NamedTuple):
 class EpisodeStore(Generic[K]):
     """The games of a run that are on record, by their keys; all processes know the same ones.
 
-    Args:
-      folder: of the run.
-      key: what names the game of a record.
-      passing: whether the failure of a record is no fault of its game, such as that of a server that was down.
+    `key` names the game of a record; the failure of a record is no fault of its game if it is `passing`, such as that
+    of a server that was down.
     """
 
     def __init__(
@@ -106,22 +104,12 @@ class EpisodeStore(Generic[K]):
     ) -> int:
         """Plays what is missing, some at a time, and records it; returns how many games are on record now.
 
-        Args:
-          title: of these games, in records and on the terminal.
-          policies: who plays, for the lines of the metrics.
-          wanted: games by their keys.
-          play: plays some; fewer records than games mean that a stop was asked for.
-          size: games between two writes.
-          step: games of the run that are on record before these.
-          wins: (name, won) of a record, for the shown win rates.
-          endpoints: those that have been asked.
-          stop: asked between two chunks.
-          progress: where it is shown.
-          failed_before: whether games that have failed in an earlier start may all fail again: those that always fail
-            would never let a run end that marks itself as finished. Failures that pass (`passing`) do not count.
-          tells: whether a record is evidence about the player that is asked; games fail for good if all such records
-            failed.
-          what: the word for the games in an error message.
+        `size` games are played between two writes; if `play` returns fewer records, a stop was asked for. `step` games
+        of the run are on record before these. `policies` and `wins`, (name, won) of a record, are for what is shown.
+        With `failed_before` games that have failed in an earlier start may all fail again: those that always fail would
+        never let a run end that marks itself as finished. Failures that pass (`passing`) do not count. Games fail for
+        good if all records failed that `tells` takes as evidence about the player that is asked. `what` is the word for
+        the games in an error message.
 
         Raises:
           Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
@@ -189,11 +177,7 @@ class EpisodeStore(Generic[K]):
         failed_before: bool,
         tells: Callable[[Mapping[str, Any]], bool],
     ) -> None:
-        """Stops where continuing would only spend time: an endpoint that is down, a key that is not valid.
-
-        Raises:
-          PlayerError: all of these games failed.
-        """
+        """Raises PlayerError if all games failed: an endpoint that is down, a key that is not valid."""
         telling = [record for record in records if tells(record)]
         failed = all_failed((title, record.get("failure")) for record in telling)
         keys = [self._key(record) for record in telling]

@@ -62,12 +62,6 @@ def task_groups(
     ``twenty_questions easy``. Tasks without such a label are one group with the name of their game. Those that
     `join_groups` puts together are one, at the place of the first of them.
 
-    Args:
-      games: of the run.
-      settings: which of their tasks.
-      arms: what a group is before some are joined.
-      join_groups: groups that are one, by the name of all.
-
     Raises:
       ConfigError: `join_groups` names a group that is not there, or one twice.
     """

@@ -270,16 +270,9 @@ def from_episode(
 ) -> Trajectory:
     """Returns an episode as a row; its record is replayed.
 
-    Whatever ended the game, the row is made: a game that failed has the messages up to where it did.
-
-    Args:
-      episode: as it was played.
-      sample: number of the try at this task.
-      provenance: where it comes from.
-      system: what the seat was shown before the first observation (`dfc.rollout.runner.system_prompt`), None for
-        nothing.
-      keep_logprobs: whether to store the log-probabilities of sampled tokens.
-      branch: where it plays on from, if it does.
+    Whatever ended the game, the row is made: a game that failed has the messages up to where it did. `sample` is the
+    number of the try at this task; `system` what the seat was shown before the first observation
+    (`dfc.rollout.runner.system_prompt`), None for nothing; `branch` where it plays on from, if it does.
 
     Raises:
       ReplayError: the rules contradict the record of an episode that did not fail.
@@ -353,12 +346,9 @@ def world(game: Game, game_seed: int, replies: Sequence[str]) -> str | None:
     """Returns what a game's world depends on beside its task, as a text that is equal where the worlds are.
 
     Minesweeper lays its mines when the first cell is opened: that cell. The bandit draws its means from the whole seed:
-    the seed. None for every other game, and for a board of which no cell was opened.
-
-    Args:
-      game: as made for this trajectory; it is played on.
-      game_seed: the deal.
-      replies: of all seats, in the order played, without those that had not the form asked for: they play nothing.
+    the seed. None for every other game, and for a board of which no cell was opened. The game is as made for this
+    trajectory; it is played on. Replies are those of all seats, in the order played, without those that had not the
+    form asked for: they play nothing.
     """
     if isinstance(game, Bandit):
         return f"seed {game_seed}"

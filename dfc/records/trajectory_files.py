@@ -74,12 +74,9 @@ class Columns(NamedTuple):
 
 
 def write_atomically(table: pa.Table | Iterator[pa.Table], path: Path, *, row_group_rows: int = 1024) -> None:
-    """Writes a table as one Parquet file, or a part of it, atomically: to the disk under another name.
+    """Writes a table, or tables of one schema one after another, as one Parquet file, atomically, on the disk.
 
-    Args:
-      table: a pyarrow.Table, or an iterator of tables of one schema, written one after another.
-      path: of the file; an existing one is replaced.
-      row_group_rows: rows that are read together.
+    An existing file is replaced; `row_group_rows` rows are read together.
     """
     tables = iter([table] if isinstance(table, pa.Table) else table)
     first = next(tables)
@@ -216,12 +213,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def read_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = False) -> pa.Table:
-    """Returns columns of one part as a pyarrow.Table.
-
-    Args:
-      path: of the part.
-      columns: which; others are not read.
-      coded: whether texts with few different values come as dictionaries.
+    """Returns columns of one part as a pyarrow.Table; with `coded`, texts of few values come as dictionaries.
 
     Raises:
       DatasetError: the file is cut, damaged, of another schema version, or lacks a column.
@@ -330,13 +322,9 @@ def read_rows(
 
     Every row group that holds a chosen row is read once, whatever the order; others are not read. Memory holds
     `_BYTES_AT_ONCE` of rows, a few copies of them, and one chunk; more rows than that wait in a temporary file, which
-    takes the uncompressed size of the rows and is gone when the process ends, however it ends.
-
-    Args:
-      columns: of the folder: which file and row every number means.
-      chunks: row numbers of `columns`, int [n] each; a row may be asked for more than once.
-      names: columns that are read.
-      spill: folder of the temporary file; None for the system's.
+    takes the uncompressed size of the rows and is gone when the process ends, however it ends. `chunks` are row numbers
+    of `columns`, int [n] each; a row may be asked for more than once. `spill` is the folder of the temporary file; None
+    for the system's.
 
     Raises:
       DatasetError: a part cannot be read or has fewer rows.
