@@ -31,7 +31,7 @@ def largest(tree: Tree) -> jax.Array:
 
 
 def bounds(start: np.ndarray, growth: float) -> np.ndarray:
-    """Returns what the `start` of the largest values may become, float32 [arrays], by `TrainingConfig.max_growth`."""
+    """Returns what `start`, the largest values before training, may become, float32 [arrays] (`max_growth`)."""
     # Beyond float32 there is no bound but that the numbers are finite.
     wide = np.maximum(start.astype(np.float64), _LEAST) * growth
     return np.minimum(wide, np.finfo(np.float32).max).astype(np.float32)

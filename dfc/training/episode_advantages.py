@@ -83,7 +83,8 @@ def by_token(
 ) -> tuple[list[Sample], list[float | np.ndarray]]:
     """Returns samples without the turns that are dropped, and advantages of turns as those of tokens.
 
-    Of `advantages`, float32 [episodes, turns], and `dropped`, bool of the same shape, whose tokens leave the masks.
+    `advantages` are of every turn, float32 [episodes, turns]; `dropped` is bool of this shape: the tokens of these
+    turns leave the masks of their samples.
 
     Returns:
       Of every episode its sample, and float32 [n]; 0 where all of its turns have advantage 0.

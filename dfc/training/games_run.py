@@ -122,7 +122,8 @@ class GamesRun(PolicyRun[State]):
         """Loads the model, and makes the workers and the trainer.
 
         The loss compares with the initial policy if it `reads_reference`, the method does if it `asks_reference`.
-        `policies` are the names of those that are trained, where they are several.
+        `policies` are the names of those that are trained, where they are several. A stop is asked for between calls of
+        the engine and between micro-batches.
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         sampling, nf4 = config.sampling, config.adapter.base == "nf4"

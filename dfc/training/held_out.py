@@ -103,7 +103,7 @@ class Check:
 
 
 class HeldOut:
-    """The checks of one run, those made so far in their order.
+    """The checks of one run; `checks` has those made so far, in their order.
 
     `micro_batches` are the rows held out, packed; with log-probabilities of the reference if the loss reads them.
     """

@@ -110,7 +110,7 @@ def obtain(
     """Returns the log-probabilities, those that are missing or damaged computed first.
 
     `name` is that of `key`; `run_folder` is used where nothing can be written beside the data; `own` is as for
-    `dfc.training.batches.Batches`.
+    `dfc.training.batches.Batches`. A stop is asked for after every part.
 
     Raises:
       DatasetError: a part cannot be read where it was just found or written.
