@@ -139,9 +139,8 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
 def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingConfig) -> list[Group]:
     """Returns the groups: those given by hand, else the non-empty ones by (start kind) x (can it be won).
 
-    Args:
-      measured: game id -> trials (episodes that count), wins and start kind.
-      settings: a game counts as winnable if wins / trials is above `winnable_above` (the paper: 0).
+    `measured` has by game id the trials (episodes that count), wins and start kind; a game counts as winnable if wins /
+    trials is above `winnable_above` (the paper: 0).
     """
     if settings.groups:
         return [Group(f"g{n}", games) for n, games in enumerate(settings.groups, start=1)]
@@ -159,13 +158,7 @@ def group_games(measured: Mapping[str, Mapping[str, Any]], settings: GroupingCon
 
 
 def plan(groups: Sequence[Group], games: Sequence[str], settings: DivideFuseConquer) -> list[Stage]:
-    """Returns the stages of a method.
-
-    Args:
-      groups: of `group_games`.
-      games: all of the run.
-      settings: method, and whether all groups are fused at once.
-    """
+    """Returns the stages of the method that `settings` name, for groups of `group_games` or all games of the run."""
     everything = tuple(games)
     if settings.method == "naive_single":
         return [Stage(f"only {game}", "single", (game,)) for game in everything]

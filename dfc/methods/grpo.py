@@ -30,13 +30,9 @@ def run(config: Grpo, folder: RunFolder, stop: Stop) -> None:
 
 
 def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
-    """Runs the recipe with a method of your own.
+    """Runs the recipe with a method of your own, which alone reads the configuration's section `grpo`.
 
-    Args:
-      method: what is done.
-      config: of the run; its section `grpo` is read by the method alone.
-      folder: of the run.
-      stop: asked between iterations, and inside them.
+    A stop is asked for between iterations, and inside them.
     """
     if multihost.broadcast(folder.finished.exists()):
         watched.show_finished(folder)

@@ -78,9 +78,7 @@ class Family:
     def query(self, difficulty: int, rng: GameRng) -> str:
         """Returns a random query.
 
-        Args:
-          difficulty: 1 to 8.
-          rng: random numbers.
+        Difficulties are 1 to 8.
 
         Raises:
           ValueError: there is no such difficulty.
@@ -214,13 +212,7 @@ def is_right(answer: str, truth: str) -> bool:
 
 
 def probe(families: Sequence[str], count: int, seed: int) -> list[str]:
-    """Returns fixed queries, as equal numbers of every family and difficulty as their count allows.
-
-    Args:
-      families: names.
-      count: queries.
-      seed: names them.
-    """
+    """Returns fixed queries, as equal numbers of every family and difficulty as their count allows."""
     rng, cells = GameRng(seed), [(name, level) for level in LEVELS for name in families]
     return [FAMILIES[name].query(level, rng) for name, level in (cells[i % len(cells)] for i in range(count))]
 

@@ -55,11 +55,8 @@ class Memory:
 
     Near duplicates are found exactly, without comparing with all: two sets of similarity s or more share one of the
     first n - ceil(s n) + 1 of their n elements, in any fixed order (prefix filtering, Chaudhuri et al., A Primitive
-    Operator for Similarity Joins in Data Cleaning, 2006). Only queries that do are compared.
-
-    Args:
-      texts: those of a `state`, oldest first.
-      size: how many are remembered.
+    Operator for Similarity Joins in Data Cleaning, 2006). Only queries that do are compared. The `texts` are those of a
+    `state`, oldest first; `size` of them are remembered.
     """
 
     def __init__(self, texts: Iterable[str] = (), size: int = REMEMBERED) -> None:
@@ -113,10 +110,6 @@ def inspect(queries: Sequence[Written], memory: Memory) -> list[str | None]:
     """Returns what is wrong with each query, one of `KINDS`, or None; all that are not empty are remembered.
 
     Of queries that repeat each other within an iteration the first one is no duplicate.
-
-    Args:
-      queries: of one iteration, in their order.
-      memory: of the run; changed.
     """
     found: list[str | None] = []
     for query in queries:

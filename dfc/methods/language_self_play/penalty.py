@@ -48,10 +48,7 @@ def reward_range(sources: Mapping[str, float]) -> float | None:
     """Returns the length of the interval that holds R; None if a source has none that is known.
 
     ``families``, ``formats`` and ``references`` lie in [0, 1]; a custom function and a preference model may give any
-    number.
-
-    Args:
-      sources: of R, name -> its weight in the sum (`dfc.config.AnswerRewardConfig.weights`).
+    number. `sources` are those of R, name -> weight in the sum (`dfc.config.AnswerRewardConfig.weights`).
 
     >>> reward_range({"families": 1.0, "formats": 0.5})
     1.5
@@ -64,12 +61,8 @@ def margin(sources: Mapping[str, float], scored: Scored, weight: float) -> float
 
     A quarter of the range of R, or, where it has none that is known, one standard deviation of the run's rewards so
     far; and a quarter of the range of w R_Q. Rewards that are all equal so far have no scale: 1 then, or their size if
-    it is greater, so that a function that returns 0 at first does not make bad queries free.
-
-    Args:
-      sources: of R, name -> its weight in the sum.
-      scored: the run's rewards so far, with those of this iteration.
-      weight: w, 0 where no judge is asked.
+    it is greater, so that a function that returns 0 at first does not make bad queries free. `scored` are the run's
+    rewards so far, with those of this iteration; the weight w is 0 where no judge is asked.
 
     >>> margin({"families": 1.0}, Scored(), weight=1.0)
     2.0

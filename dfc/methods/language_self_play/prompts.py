@@ -130,11 +130,9 @@ class Template:
 def challenger_prompt(task: str = "", template: str = "", prompt: str = "") -> str:
     """Returns the Challenger's prompt for one query.
 
-    Args:
-      task: what the task is called; may be empty.
-      template: the form of the query; empty: any. With neither, the choice is the Challenger's.
-      prompt: a custom text with ``{task}`` and ``{template}`` where they go; empty: ours. What is not given is
-        an empty text in it, as in the paper's Box 1, whose prompt itself says what to do then.
+    An empty `template` allows any form; with an empty `task` too, the choice is the Challenger's. A custom `prompt` has
+    ``{task}`` and ``{template}`` where they go; empty: ours. What is not given is an empty text in it, as in the
+    paper's Box 1, whose prompt itself says what to do then.
     """
     if not prompt:
         prompt = CHALLENGER if template else CHALLENGER_TASK if task else CHALLENGER_FREE
@@ -146,10 +144,7 @@ def forbidden_tags(prompt: str = "") -> tuple[str, ...]:
 
     These are the texts in square or angle brackets around ``{template}``, one directly before it and one directly
     after it, but for white space, quotation marks and asterisks. What else stands in brackets is no tag: a prompt may
-    speak of ``[names]`` that a query is to have.
-
-    Args:
-      prompt: a custom text, not filled; empty: ours.
+    speak of ``[names]`` that a query is to have. The prompt is not filled; empty: ours.
 
     >>> forbidden_tags("Fill in what stands between [start] and [end]: [start] '{template}' [end]")
     ('[start]', '[end]')
@@ -160,12 +155,7 @@ def forbidden_tags(prompt: str = "") -> tuple[str, ...]:
 
 
 def tags_around(name: str, prompt: str) -> tuple[str, ...]:
-    """Returns the tags directly before and after a placeholder of a prompt, as `forbidden_tags` does, each once.
-
-    Args:
-      name: of the placeholder.
-      prompt: not filled.
-    """
+    """Returns the tags directly around a placeholder of an unfilled prompt, as `forbidden_tags` does, each once."""
     pair = re.compile(_TAG + _QUOTES + r"\{" + re.escape(name) + r"\}(?=" + _QUOTES + _TAG + ")")
     found = dict.fromkeys(tag for pairs in pair.finditer(prompt) for tag in pairs.groups())
     return tuple(tag for tag in found if any(map(str.isalnum, tag)))  # "[ ]" is a list of nothing in many a query
@@ -181,12 +171,8 @@ def judge_prompt(instruction: str, response: str, prompt: str = "") -> str:
     """Returns what the judge of self-reward is asked about one answer.
 
     The tags of our prompt, and those that a custom prompt puts around either text in brackets (`tags_around`),
-    lose their brackets inside both texts, so that neither can end itself and continue the prompt. Other marks stay.
-
-    Args:
-      instruction: the query.
-      response: the answer.
-      prompt: a custom text with ``{instruction}`` and ``{response}``; empty: ours.
+    lose their brackets inside both texts, so that neither can end itself and continue the prompt. Other marks stay. A
+    custom prompt has ``{instruction}``, the query, and ``{response}``; empty: ours.
     """
     texts = {"instruction": instruction, "response": response}
     own = [re.compile(_spelled(tag), re.IGNORECASE) for name in texts for tag in tags_around(name, prompt)]
@@ -218,12 +204,7 @@ def fill(prompt: str, texts: Mapping[str, str]) -> str:
 def shares(weights: Sequence[float], count: int, seed: int) -> list[int]:
     """Returns for each of `count` queries which task it is of, sampled in proportion to the weights, in their order.
 
-    Queries of one task follow each other, so that their prompt is read once.
-
-    Args:
-      weights: of the tasks, above 0.
-      count: queries.
-      seed: of the iteration.
+    Queries of one task follow each other, so that their prompt is read once. Weights are above 0.
     """
     if len(weights) == 1:
         return [0] * count

@@ -16,11 +16,7 @@ def read(path: Path, key: str = "data") -> list[str]:
     """Returns the queries of a file, in its order, white space at their ends removed.
 
     A file whose name ends with ``.jsonl`` has one JSON object a line, the query under ``query``; such as a run's own
-    records of its queries. Any other has one query a line.
-
-    Args:
-      path: of the file.
-      key: the setting that names it, for errors.
+    records of its queries. Any other has one query a line. Errors name the setting `key`.
 
     Raises:
       ConfigError: there is no such file, or a line is empty, too long or not of that form; names file and line.
@@ -65,11 +61,5 @@ def _query(line: str, *, json_lines: bool) -> tuple[str, str]:
 
 
 def of_iteration(queries: Sequence[str], count: int, iteration: int) -> list[str]:
-    """Returns an iteration's queries: the file's in its order, again and again.
-
-    Args:
-      queries: of the file.
-      count: of an iteration.
-      iteration: from 0.
-    """
+    """Returns the queries of an iteration, from 0: the file's in its order, again and again."""
     return [queries[(iteration * count + place) % len(queries)] for place in range(count)]

@@ -75,10 +75,7 @@ def make_reward(
 ) -> Sum:
     """Returns R; used in a ``with`` statement, whose end ends its processes.
 
-    Args:
-      config: of the run, valid.
-      references: query -> its result or its tests, for the source of this name.
-      check_stop: as for `References`.
+    `references` has by query its result or its tests, for the source of this name.
 
     Raises:
       ConfigError: a part is not installed, a format check cannot be read, or the model is none of preferences.
@@ -109,10 +106,7 @@ def make_reward(
 def refuse_useless(config: LanguageSelfPlay, scores: Scores, iteration: int) -> None:
     """Raises unless an iteration's rewards are numbers to learn from.
 
-    Args:
-      config: of the run.
-      scores: of all answers of the iteration, by `make_reward`.
-      iteration: its number, from 1.
+    Iterations count from 1.
 
     Raises:
       ScoringError: no answer has a reward, or one is larger than `LARGEST`; names the source and its setting. Without

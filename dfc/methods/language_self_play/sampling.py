@@ -52,13 +52,7 @@ class Roles:
     def seat(
         self, policy: PolicyWeights, reference: PolicyWeights | None, challenger: PolicyWeights | None = None
     ) -> None:
-        """Takes over the weights of an iteration.
-
-        Args:
-          policy: the Solver's weights, and the Challenger's by default.
-          reference: the judge's weights; None without a judge.
-          challenger: the Challenger's weights, if they are others.
-        """
+        """Takes over the weights of an iteration: the policy's, the judge's if any, and a Challenger's of its own."""
         self.asked, self._read = {}, self.engine.counts.prompt_tokens
         version = self.engine.version() + 1
         self.engine.set_params(policy.params, version, policy.adapters)
@@ -106,13 +100,8 @@ class Roles:
     ) -> list[list[Reply]]:
         """Returns n replies to every prompt; equal prompts that follow each other are read once.
 
-        Args:
-          prompts: tokens, each with room for a reply.
-          n: replies to each.
-          seed: of (prompt, reply).
-          longest: tokens of a reply.
-          queries: whether the Challenger is asked; else it is the Solver.
-          judge: how the reference samples, if it is asked and not the policy.
+        Prompts are tokens, each with room for a reply of `longest` tokens; `seed` is a function of (prompt, reply).
+        With `queries` the Challenger is asked, else the Solver; with `judge` the reference, which samples as it says.
         """
         if not prompts:
             return []

@@ -115,14 +115,9 @@ class SelfPlayRun(PolicyRun[State]):
         losses: Mapping[str, LossFunction],
         score: Callable[[Sequence[str], Sequence[str]], Any],
     ) -> "SelfPlayRun":
-        """Loads the model, and makes the engine and the trainer.
+        """Loads the model, and makes the engine and the trainer; `losses` are by role, `score` is R.
 
-        Args:
-          config: of the run.
-          folder: of the run.
-          stop: asked between calls of the engine and between micro-batches.
-          losses: by role.
-          score: R, a `dfc.scoring.scorer.Scorer`.
+        A stop is asked for between calls of the engine and between micro-batches.
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
         source = huggingface.resolve(config.model.path)
@@ -227,11 +222,7 @@ class SelfPlayRun(PolicyRun[State]):
 
 
 def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:
-    """Returns the weights of a reference that is not the run's own model.
-
-    Raises:
-      ConfigError: it has another shape or tokenizer.
-    """
+    """Returns the weights of another reference model; ConfigError if its shape or tokenizer differs."""
     folder = huggingface.resolve(config.reference)
     if (what := difference(str(folder), config.model.path)) is not None:
         hint = "name the model that the earlier run began with"

@@ -86,9 +86,8 @@ def read_marks(reply: str) -> int | None:
 def judge(room: Sequence[bool], ask: Ask) -> Judged:
     """Returns a judge's marks of answers; those whose reply cannot be read are asked about once more.
 
-    Args:
-      room: of each answer, numbered from 0, whether there is room for the judge's reply.
-      ask: returns the judge's replies to some of them; the second argument, 0 or 1, is to change the seed.
+    There is one `room` an answer: whether the judge's reply fits. `ask` returns the judge's replies to some answers, by
+    number from 0; its second argument, 0 or 1, is to change the seed.
     """
     replies: list[list[str]] = [[] for _ in room]
     marks: list[int | None] = [None if fits else 0 for fits in room]
@@ -104,10 +103,7 @@ def judge(room: Sequence[bool], ask: Ask) -> Judged:
 def refuse_silent(judged: int, marked: int, judgement: Judged) -> None:
     """Stops a run whose judge has never given a mark.
 
-    Args:
-      judged: answers it was asked about so far in the run.
-      marked: those of them whose mark it gave.
-      judgement: its newest replies, of which one is shown.
+    Of the answers `judged` so far in the run it gave `marked` a mark; one of the newest replies is shown.
 
     Raises:
       TrainingError: `PATIENCE` answers or more, and no mark.

@@ -51,14 +51,8 @@ def parts(
 ) -> list[Part]:
     """Returns the parts of an update: the answers, and the queries if the Challenger learns.
 
-    An answer or a query of advantage 0 is in it too: its KL term counts. Empty parts are left out.
-
-    Args:
-      config: of the run.
-      answers: of every query, the Solver's; fewer than in `advantages` where a query was not answered.
-      queries: the Challenger's; empty where they are data.
-      advantages: of queries and answers, and what each loss is over.
-      halves: how micro-batches are cut (`Trainer.halves`).
+    An answer or a query of advantage 0 is in it too: its KL term counts. Empty parts are left out. `answers`, by query,
+    are fewer than in `advantages` where a query was not answered; `queries` are empty where they are data.
     """
     found = [
         (SOLVER, 1.0, [
@@ -86,11 +80,7 @@ def with_reference(
 ) -> list[Part]:
     """Returns the parts with the reference's log-probabilities, computed to the end, so that timings are right.
 
-    Args:
-      trainer: of the run.
-      reference_params: the model before training, as the trainer reads it (`Trainer.frozen_params`).
-      given: the parts.
-      check_stop: as for `Trainer.update`.
+    `reference_params` are the model before training, as the trainer reads it (`Trainer.frozen_params`).
     """
     found = []
     for part in given:
@@ -112,15 +102,8 @@ def step(
 ) -> Updated:
     """Returns what is trained and the optimizer's state after one step for both losses, and its metrics.
 
-    Args:
-      trainer: of the run.
-      params: the trained tree, or one of each role, by its name.
-      optimizer: its state, or each one's.
-      given: the parts, one or more.
-      base_params: beside adapters, as for `Trainer.update`.
-      donate: whether the memory of `params` and `optimizer` may be reused; adapters of roles leave theirs as it is, so
-        that a stop between the two finds both as they were.
-      check_stop: as for `Trainer.update`.
+    The trees are one, or one of each role by its name. With `donate` the memory of `params` and `optimizer` may be
+    reused; adapters of roles leave theirs as it is, so that a stop between the two finds both as they were.
     """
     if not has_roles(params):
         made = trainer.update(params, optimizer, given, base_params=base_params, donate=donate, check_stop=check_stop)

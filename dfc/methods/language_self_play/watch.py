@@ -47,11 +47,9 @@ def code_like(answer: str) -> bool:
 
 
 def live(rewards: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Returns of which queries the scored answers differ in reward, bool [queries]; only these teach the Solver.
+    """Returns the queries whose scored answers differ in reward, bool [queries]; only these teach the Solver.
 
-    Args:
-      rewards: floating [queries, answers].
-      mask: bool, the same shape, which answers were scored.
+    `rewards` are floating [queries, answers]; `mask`, bool of the same shape, says which answers were scored.
     """
     highest = np.where(mask, rewards, -np.inf).max(axis=1, initial=-np.inf)
     lowest = np.where(mask, rewards, np.inf).min(axis=1, initial=np.inf)
@@ -60,11 +58,7 @@ def live(rewards: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def repeated(answers: Sequence[Sequence[str]]) -> float:
-    """Returns the share of answers that were given, word for word, to another query too.
-
-    Args:
-      answers: of every query.
-    """
+    """Returns the share of answers that were given, word for word, to another query too."""
     queries_of: dict[str, set[int]] = collections.defaultdict(set)
     for number, group in enumerate(answers):
         for answer in group:
@@ -86,15 +80,8 @@ def figures(
     They are ``template`` (share of queries that keep theirs: of whatever kind of
     `dfc.methods.language_self_play.hygiene` but ``empty``, ``cut``, ``tags`` and ``template``), ``live``,
     ``code_like``, ``repeated_answers``, ``distinct_1`` to ``distinct_3`` of queries, ``query_length`` in characters,
-    and the mean ``difficulty`` of the queries that have one.
-
-    Args:
-      queries: of the iteration.
-      kinds: what is wrong with each.
-      answers: of each.
-      rewards: floating [queries, answers], R.
-      mask: bool, the same shape, which answers were scored.
-      difficulties: of the queries, None where it is not known.
+    and the mean ``difficulty`` of the queries that have one (None: not known). `kinds` says what is wrong with each
+    query. `rewards` are R, floating [queries, answers]; `mask`, bool of the same shape, says which answers were scored.
     """
     broken = ("empty", "cut", "tags", "template")
     every = [answer for group in answers for answer in group]
@@ -147,12 +134,10 @@ class Watch:
         Alarms are: live below 0.1, or template below 0.5, for ten iterations; from the sixth iteration on, against the
         mean of the first five: code_like up by 0.3, distinct_2 halved, query_length tripled; and self_reward_failures
         above 0.2. That no query was usable, or that the answers to each one earned the same, is reported at once, and
-        does not end a run by itself: it may be one bad iteration.
-
-        Args:
-          found: see `figures`; and ``self_reward_failures``, the share of answers without a mark, where a judge is;
-            ``usable``, the share of usable queries, with ``bad_queries/KIND`` and ``unsolved_queries``, why not;
-            ``solver/taught``, whether the answers to some query that counts differ in what they earn.
+        does not end a run by itself: it may be one bad iteration. Besides `figures`, `found` has
+        ``self_reward_failures``, the share of answers without a mark, where a judge is; ``usable``, the share of usable
+        queries, with ``bad_queries/KIND`` and ``unsolved_queries``, why not; and ``solver/taught``, whether the answers
+        to some query that counts differ in what they earn.
         """
         alarms = _none_usable(found) or _all_equal(found)
         for name, least, title, what in (
