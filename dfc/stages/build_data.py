@@ -58,11 +58,7 @@ def _build(config: BuildData, folder: RunFolder) -> None:
 
 
 def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str]:
-    """Returns the games to choose from, among those with trajectories; others may be left out.
-
-    Raises:
-      DatasetError: a game that is named has no trajectory, or no game remains.
-    """
+    """Returns the games to choose from; DatasetError if one named has no trajectory, or no game remains."""
     wanted, left_out = config.game_groups, config.leave_out
     if absent := [game for game in wanted if game not in there]:
         raise DatasetError(
@@ -82,12 +78,7 @@ def _groups(trajectories: Path, config: BuildData, there: list[str]) -> list[str
 
 
 def _refuse_nothing(trajectories: Path, statistics: tuple[GroupStatistics, ...], needed: str) -> None:
-    """Raises if no training row was built; prints a note if one kind of training has none.
-
-    Raises:
-      DatasetError: a file that is needed has no row, or none has one; states the counts of each game and which
-        settings to change.
-    """
+    """Raises DatasetError, with counts and the settings to change, if a needed file has no row; else prints a note."""
     lacking = {}
     if not sum(group.sft for group in statistics):
         counts = "; ".join(

@@ -124,11 +124,7 @@ def _left_out(mended: Mapping[tuple[str, str], int]) -> str:
 
 
 def _refuse_nothing(config: BuildDialogues, rows: DialogueRows) -> None:
-    """Raises where a file that is wanted has no row.
-
-    Raises:
-      DatasetError: states the counts of each game and which settings to change.
-    """
+    """Raises DatasetError, with counts and the settings to change, where a file that is wanted has no row."""
     found = []
     for kind in WANTED:
         split: Split[Conversation] | Split[ConversationPair] = getattr(rows, kind)

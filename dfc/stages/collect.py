@@ -113,11 +113,7 @@ class _Chunks:
     shown: Watched
 
     def take(self, found: list[TrajectorySummary], seconds: float) -> None:
-        """Records a chunk's outcomes and the seconds it took to play.
-
-        Raises:
-          DfcError: all of a game is inconclusive about the policy, although many were played.
-        """
+        """Records a chunk's outcomes and the seconds it took to play; DfcError if all of a game is inconclusive."""
         self.costs.note(self.players.endpoints)
         if not found:  # every game raised; the caller says so
             return
@@ -172,9 +168,7 @@ def _write_result(folder: RunFolder, figures: CollectionStatistics, provenance: 
 def hints(games: Mapping[str, Mapping[str, Any]], rollout: RolloutConfig) -> list[str]:
     """Returns a line for every game of which limits outside of its rules ended many trajectories.
 
-    Args:
-      games: the rows of `dfc.records.attempts.CollectionStatistics`.
-      rollout: whose limits they are.
+    `games` are the rows of `dfc.records.attempts.CollectionStatistics`.
     """
     found = []
     for game, figures in games.items():

@@ -155,12 +155,8 @@ class _Played:
 class Chooser:
     """Chooses groups and draws tasks of them; what it does follows from the seed and from what it observes.
 
-    Attributes:
-      step: tasks chosen so far, of `steps`. chosen: of every group, by its name.
-
-    Args:
-      config: of the round; its seed decides the draws.
-      arms: the tasks of every group as (game, number), by the group's name.
+    Of `arms`, the tasks of a group as (game, number), `chosen` counts choices by name; `step` of `steps` tasks are
+    chosen.
     """
 
     def __init__(self, config: CollectRound, arms: dict[str, list[tuple[str, int]]]) -> None:

@@ -32,12 +32,7 @@ class Pair(NamedTuple):
 
 
 def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
-    """Returns who is compared with the baseline, in the order of the tables.
-
-    Args:
-      config: of the run.
-      policies: the names of its policies.
-    """
+    """Returns who of the run's policies is compared with the baseline, in the order of the tables."""
     own = config.pairwise
     if not own.instructions:
         return []
@@ -48,12 +43,8 @@ def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
 class Comparisons:
     """Asks the judge about pairs; the endpoint is opened at the first pair without a verdict.
 
-    Args:
-      config: of the run.
-      instructions: of the run.
-      answers: name -> that one's answers, one to every instruction.
-      before: records of earlier starts; those of the first process are used.
-      check_stop: called while replies are waited for.
+    `answers` has by name one answer to every instruction; `before` are records of earlier starts, of which those of the
+    first process are used. `check_stop` is called while replies are waited for.
     """
 
     def __init__(

@@ -40,13 +40,7 @@ class Demonstrations:
     device = "no engine"
 
     def __init__(self, config: Collect, check_stop: Callable[[], None]) -> None:
-        """Reads keys and the tokenizer.
-
-        Args:
-          config: of a collection that names a demonstrator, checked.
-          check_stop: called between two replies; its exception aborts the play
-            (`dfc.runs.stop_signals.Stop.check_stop`).
-        """
+        """Reads keys and the tokenizer; `check_stop` is called between replies, its exception aborts the play."""
         self._config, self._check_stop = config, check_stop
         self.source: Path = huggingface.resolve(config.model.path)
         self._tokenizer = load_tokenizer(self.source, enable_thinking=config.model.enable_thinking)

@@ -72,11 +72,7 @@ class _Asked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Files:
-    """What the files of a run hold.
-
-    Attributes:
-      questions: by their names. instructions: of the one file. outputs: answers of others to these, by their names.
-    """
+    """What the files of a run hold; questions by their names, others' `outputs` to the instructions by theirs."""
 
     questions: Mapping[str, Sequence[Question]]
     instructions: Sequence[Instruction]
@@ -299,10 +295,7 @@ def _compare(
 def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
     """Returns all answers to the instructions by name, in order; a baseline's second ones by a name of their own.
 
-    Args:
-      config: of the run.
-      records: on this process; where it writes none, the texts are those of the files only.
-      files: of the run.
+    Where this process writes no records, they are those of the files only.
     """
     found: dict[str, dict[int, str]] = {}
     for record in records:
@@ -353,11 +346,7 @@ def _warn_of_refused(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 class _Scorers:
-    """The scorer of a run's questions; made before any model, to fail early if a dependency is missing.
-
-    Raises:
-      ConfigError: a part is not installed.
-    """
+    """The scorer of a run's questions; made before any model, to fail early: ConfigError if a part is not installed."""
 
     def __init__(
         self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], check_stop: Callable[[], None]

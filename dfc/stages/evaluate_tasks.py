@@ -250,11 +250,7 @@ class _Players:
 
 
 def _refuse_other_kinds(config: EvaluateTasks) -> None:
-    """Raises if a policy's model differs from the run's in shape or tokenizer.
-
-    Raises:
-      ConfigError: names each of them. WeightsError: a folder holds no supported model.
-    """
+    """Raises ConfigError if a policy's shape or tokenizer differs from the run's; WeightsError without a model."""
     models = [spec for spec in player_specs.policies(config) if spec.kind == "model"]
     found = []
     for spec in models:

@@ -148,14 +148,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
-    """What is trained on, and what is not.
-
-    Attributes:
-      files: that of the data, and those that a share comes from.
-      rows: of all of them.
-      update_rows: which of these each update has.
-      held_out: rows that are not trained on; None: none are asked for.
-    """
+    """What is trained on: rows of all `files`, `update_rows` of each update; and `held_out` rows, None: none."""
 
     files: Sequence[TrainingRows]
     rows: TrainingRows
@@ -175,11 +168,7 @@ class _Data:
 
 
 def _read(config: Config, source: Location, stop: Stop) -> _Data:
-    """Reads the rows; the model's vocabulary and tokenizer are known before its weights are.
-
-    Raises:
-      DatasetError: see `dfc.rows.training_rows.read`; or the run has no row of a file.
-    """
+    """Reads the rows before the weights, by vocabulary and tokenizer; DatasetError if the run has no row of a file."""
     decoder = families.from_config_json(model_folders.read_json(source / model_folders.CONFIG))
 
     def read(place: str) -> TrainingRows:
@@ -288,11 +277,7 @@ def _say_padding(batches: Batches) -> None:
 
 
 def _train(run: RowsRun, batches: Batches) -> State:
-    """Makes the updates that are left; returns the state after them.
-
-    Raises:
-      Interrupted: a stop was asked for; what is done is saved. TrainingError: an update is refused.
-    """
+    """Makes the updates that are left; returns the state. Interrupted: saved. TrainingError: one is refused."""
     config, trainer, held_out = run.config, run.trainer, run.held_out
     rows, updates, objective = batches.rows, batches.updates, _objective(config)
     state = run.restore() or run.begin()
@@ -382,15 +367,7 @@ def reads_reference(config: Config) -> bool:
 def make_trainer(
     config: Config, model: DecoderConfig, mesh: jax.sharding.Mesh, *, shortest: int, updates: int
 ) -> Trainer:
-    """Returns the trainer of a run's model.
-
-    Args:
-      config: of the run.
-      model: its shape.
-      mesh: the devices.
-      shortest: as for `make_loss`.
-      updates: of the whole run.
-    """
+    """Returns the trainer of a run's model, for `updates` of the whole run; `shortest` is as for `make_loss`."""
     return Trainer(
         model,
         make_loss(config, shortest),
@@ -405,9 +382,7 @@ def make_trainer(
 def make_loss(config: Config, shortest: int) -> LossFunction:
     """Returns the loss in the trainer's signature; a batch has the reference's log-probabilities if they are read.
 
-    Args:
-      config: which loss.
-      shortest: tokens of the shortest row, which bounds how many fit into a packed one.
+    The `shortest` row's tokens bound how many fit into a packed one.
     """
 
     def loss(logprobs: jax.Array, batch: TokenBatch, reference: jax.Array | None) -> Loss:
