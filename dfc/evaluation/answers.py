@@ -43,12 +43,7 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(records: Iterable[Mapping[str, Any]], samples: int) -> Accuracy:
-    """Returns the figures of one policy's answers to one set of questions; nan where nothing was scored.
-
-    Args:
-      records: of these answers.
-      samples: answers to every question.
-    """
+    """Returns the figures of one policy's answers to one set of questions; nan where nothing was scored."""
     every = list(records)
     right: dict[int, list[bool]] = collections.defaultdict(list)
     for record in every:

@@ -94,11 +94,8 @@ def verdict(claim: Claim, differences: Sequence[float]) -> Verdict:
 
       Where nothing was foreseen this rule does not apply.
 
-    Each claim has its own 95 %; nothing is corrected for how many claims a study makes.
-
-    Args:
-      claim: set before the runs, in the unit of `differences`.
-      differences: one of each seed, the claimed arm less the arm it is compared with; not yet times `sign`.
+    Each claim has its own 95 %; nothing is corrected for how many claims a study makes. Of each seed there is one
+    difference: the claimed arm less the arm it is compared with; not yet times `sign`.
     """
     reasons = [str(clause) for clause in claim.clauses]
     found = estimate([claim.sign * difference for difference in differences])

@@ -43,11 +43,9 @@ class Clemscore:
 
 
 def game_score(qualities: Iterable[float | None]) -> GameScore:
-    """Returns the score of one game.
+    """Returns the score of one game, from the qualities of its instances, 0 to 100.
 
-    Args:
-      qualities: of its instances, 0 to 100; None for one that was not played to its end (aborted, failed, or out of
-        context).
+    A quality is None for an instance that was not played to its end (aborted, failed, or out of context).
 
     Raises:
       ValueError: there is no instance, or a quality is out of range.

@@ -28,11 +28,7 @@ _SHARES = (2.5, 97.5)  # percentiles of a 95 % interval
 
 
 def ending(record: Mapping[str, Any]) -> Ending | None:
-    """Returns why a recorded game was not played to its end, None if it was.
-
-    Args:
-      record: of an episode (`dfc.episodes.Episode.record`).
-    """
+    """Returns why a game on record (`dfc.episodes.Episode.record`) was not played to its end, None if it was."""
     if "failure" in record:
         return "failed"
     outcomes = set(record["outcomes"])
@@ -94,13 +90,8 @@ def of_records(
 ) -> DialogueResults | None:
     """Returns the results of the games that have a quality; of several of one instance the last one counts.
 
-    Args:
-      settings: who played.
-      games: whose records are read.
-      records: lines of episodes.jsonl, as `dfc.stages.evaluate_tasks` writes them.
-
-    Returns:
-      None where no game has an instance in every setting.
+    Records are lines of episodes.jsonl, as `dfc.stages.evaluate_tasks` writes them. The result is None where no game
+    has an instance in every setting.
     """
     named = list(games)
     qualities: dict[tuple[EvalSetting, str], list[float | None]] = collections.defaultdict(list)

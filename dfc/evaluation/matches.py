@@ -16,11 +16,7 @@ from dfc.rollout.runner import EpisodeSpec
 def policy_seat(game_id: str, game: Game, number: int, learner_roles: Mapping[str, str]) -> int:
     """Returns the policy's seat in the game of a number: that of its role, or alternating where it has none.
 
-    Args:
-      game_id: as it is named.
-      game: that one.
-      number: of the game among those that are played.
-      learner_roles: role by game id.
+    Roles are by game id; the number is that of the game among those that are played.
 
     Raises:
       ValueError: the game has no such role.
@@ -38,12 +34,8 @@ def match_specs(
 ) -> list[EpisodeSpec]:
     """Returns `count` episodes of each game, seats alternating where there are two.
 
-    Args:
-      games: id -> constructor values that differ from the id's own.
-      count: episodes per game.
-      seed: the run's.
-      purpose: names the match; matches of different purposes share no game seed.
-      learner_roles: the role that the policy always takes, by game id.
+    Matches of different purposes share no game seed. `games` has by id the constructor values that differ from the id's
+    own, `learner_roles` the role that the policy always takes.
     """
     specs = []
     for game, options in games.items():

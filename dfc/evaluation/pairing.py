@@ -45,12 +45,9 @@ def meetings(names: Sequence[str], games: Mapping[str, GameOptions]) -> list[Mee
 
 
 def episode_specs(meeting: Meeting, seeds: int, seed: int) -> list[EpisodeSpec]:
-    """Returns the games of a meeting; a spec's `seat` is that of its first policy, its `group` the number of the deal.
+    """Returns the games of a meeting; a spec's `seat` is that of its first policy, its `group` the deal's number.
 
-    Args:
-      meeting: the players and games.
-      seeds: deals per game.
-      seed: the run's.
+    Of each game `seeds` deals are played.
     """
     found = []
     for game, options in meeting.games.items():

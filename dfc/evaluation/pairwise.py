@@ -54,9 +54,6 @@ def preferences(records: Iterable[Mapping[str, Any]]) -> Preferences:
 
     Both win rates are shares of the pairs with a verdict. A policy beside a copy of itself is expected to have 1/2 with
     ties as halves, and (1 - share of ties) / 2 with ties as losses.
-
-    Args:
-      records: its comparisons, one of each pair.
     """
     every = list(records)
     wins, ties, losses = (sum(one["outcome"] == outcome for one in every) for outcome in ("win", "tie", "loss"))
@@ -80,10 +77,7 @@ def by_dataset(
 ) -> dict[tuple[str, str], Preferences]:
     """Returns the figures by (policy, data set), every policy's on all data sets together (`OVERALL`) first.
 
-    Args:
-      records: of a run; of a pair that is there several times the last one counts.
-      compared: the policies, in the order of the tables.
-      datasets: in the order of the tables.
+    Policies and data sets are in the order given; of a pair that is on record several times the last one counts.
     """
     newest = {key(record): record for record in records if is_comparison(record)}
     of: dict[tuple[str, str], list[Mapping[str, Any]]] = {(p, d): [] for d in (OVERALL, *datasets) for p in compared}

@@ -49,15 +49,10 @@ def bradley_terry(
 
     Intervals come from the inverse of the Hessian of the log-likelihood at its maximum, prior included, for the
     difference to the anchor (or to the mean): they treat games as independent, and draws as half wins make them a
-    little too wide. The anchor's own has no width.
-
-    Args:
-      players: in the order of the result.
-      points: (i, j) -> what i won against j: wins + draws / 2; (j, i) holds j's part of the same games.
-      anchor: rated 0; None: the mean of all is 0.
-      prior: wins added for each side of every pair that met; 0 gives the plain maximum, which does not exist where a
-        player won or lost everything.
-      z: normal quantile, above 0.
+    little too wide. The anchor's own has no width. `points` has (i, j) -> what i won against j: wins + draws / 2; (j,
+    i) holds j's part of the same games. The anchor is rated 0; None: the mean of all is 0. To each side of every pair
+    that met, `prior` wins are added; 0 gives the plain maximum, which does not exist where a player won or lost
+    everything. `z` is a normal quantile, above 0.
 
     Raises:
       ValueError: the anchor is no player, a count is negative, or without a prior the ratings have no maximum.

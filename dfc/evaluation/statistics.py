@@ -40,11 +40,7 @@ def wilson_interval(successes: float, trials: float, z: float = Z_95) -> Interva
 
     With p = successes / trials and n = trials, the bounds are
     (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n). Source: Wilson, JASA 22 (1927), 209-212.
-
-    Args:
-      successes: 0 to trials.
-      trials: 0 or more; 0 gives (nan, 0, 1).
-      z: normal quantile, above 0.
+    Without trials it is (nan, 0, 1). z is a normal quantile.
 
     Raises:
       ValueError: successes is not within 0 to trials, or z is not above 0.
@@ -70,13 +66,7 @@ def score_interval(wins: int, draws: int, losses: int, z: float = Z_95) -> Inter
     |wins - losses - n delta| <= z sqrt(n (2 q + delta (1 - delta))), where q is the maximum-likelihood P(loss) under
     P(win) - P(loss) = delta; the score is (1 + delta) / 2. Without draws it equals Wilson's interval; with nothing
     but draws it keeps a width. Source: Tango, Statistics in Medicine 17 (1998), 891-908, whose discordant pairs are
-    wins and losses here and whose concordant pairs are draws.
-
-    Args:
-      wins: games won.
-      draws: games worth 1/2.
-      losses: games lost.
-      z: normal quantile, above 0.
+    wins and losses here and whose concordant pairs are draws. z is a normal quantile.
 
     Raises:
       ValueError: a count is negative, or z is not above 0.
@@ -133,16 +123,10 @@ def difference_interval(
 def sign_test(better: int, worse: int) -> float:
     """Returns the two-sided p-value of the exact sign test on pairs; for yes-or-no outcomes it is McNemar's exact test.
 
-    With n = better + worse pairs that are no tie, and k the smaller of the two: min(1, 2 P(X <= k)) for X binomial
-    with n trials of probability 1/2. Ties are inconclusive and are left out before. Source: McNemar, Psychometrika 12
-    (1947), 153-157, with the binomial tail in place of its normal limit.
-
-    Args:
-      better: pairs in which the first is better.
-      worse: pairs in which the second is.
-
-    Returns:
-      0 to 1 (0 only where the p-value is below what a float holds); 1 without any pair.
+    With n = better + worse pairs that are no tie, and k the smaller of the two: min(1, 2 P(X <= k)) for X binomial with
+    n trials of probability 1/2; 1 without any pair, and 0 only where it is below what a float holds. Ties are
+    inconclusive and are left out before. Source: McNemar, Psychometrika 12 (1947), 153-157, with the binomial tail in
+    place of its normal limit.
 
     Raises:
       ValueError: a count is negative.
@@ -210,15 +194,8 @@ class Record:
         """Returns one finished game as counts of one seat.
 
         An invalid end is a loss, of the other seat a win, or in a team a loss too; an own overrun is a loss, one of the
-        other seat a truncated game. A one-player game that a limit of actions stopped is a loss.
-
-        Args:
-          outcome: of this seat, as a `dfc.games.game.Outcome` value.
-          seat: this seat.
-          forfeited_by: the seat that ended the game by an invalid reply.
-          overran: whether this seat's own context had no room left.
-          ran_out: whether it is a one-player game that a limit of actions stopped.
-          **counts: of replies and steps, by name.
+        other seat a truncated game. A one-player game that a limit of actions stopped is a loss. `overran` says that
+        this seat's own context had no room left; `counts` are of replies and steps, by name.
         """
         stopped = overran or ran_out
         return cls(

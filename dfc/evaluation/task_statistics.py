@@ -101,10 +101,8 @@ def sign_flip_p(differences: Iterable[Fraction]) -> float:
     p = P(|sum of s_t d_t| >= |sum of d_t|) over all signs s_t = +1 or -1, each equally likely: if two settings are
     alike, every difference is as likely with the other sign. All signs are counted, where the differences are whole
     multiples of something not too small; otherwise (1 + hits) / (1 + samples) of 20 000 samples of a fixed seed.
-    Source: Fisher, The Design of Experiments (1935), section 21.
-
-    Args:
-      differences: one per task; exact, such as 1/4 for one more success in four games.
+    Source: Fisher, The Design of Experiments (1935), section 21. Differences are exact, one per task, such as 1/4 for
+    one more success in four games.
 
     Returns:
       Above 0, at most 1; 1 where all differences are 0 or there are none.

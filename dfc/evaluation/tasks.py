@@ -108,9 +108,7 @@ def means(trials: Trials, value: Callable[[Trial], float | None]) -> dict[int, F
 def figures(limit: int, measures: Iterable[str]) -> dict[str, Callable[[Trial], float | None]]:
     """Returns what is compared between settings, by name: success, turns, and each measure.
 
-    Args:
-      limit: turns that a game counts as that was not solved.
-      measures: names.
+    A game that was not solved counts as `limit` turns.
     """
     found: dict[str, Callable[[Trial], float | None]] = {
         SUCCESS: lambda trial: float(trial.success),
@@ -122,10 +120,8 @@ def figures(limit: int, measures: Iterable[str]) -> dict[str, Callable[[Trial], 
 def summary(trials: Trials, *, limit: int, trajectories: int) -> Summary:
     """Returns the figures of a group.
 
-    Args:
-      trials: its games by task.
-      limit: turns that a game counts as that was not solved.
-      trajectories: games that were wanted of each task; pass@k goes up to it.
+    A game that was not solved counts as `limit` turns; pass@k goes up to the `trajectories` that were wanted of each
+    task.
     """
     names = list(dict.fromkeys(name for games in trials.values() for trial in games for name in trial.measures))
     by_task = {name: estimate(means(trials, value).values()) for name, value in figures(limit, names).items()}
@@ -152,13 +148,8 @@ def differences(
     """Returns a setting less another one: per group and, for success and turns, over all groups.
 
     Of each task the mean of the setting's games less the mean of the base's; tasks that one of them lacks are left out.
-    The p-value over groups flips the signs of all groups' tasks together, each weighing 1 / (G T).
-
-    Args:
-      setting: compared.
-      base: with this one.
-      groups: by game, the games of both.
-      limits: by game, the turns of a game that was not solved.
+    The p-value over groups flips the signs of all groups' tasks together, each weighing 1 / (G T). `limits` has by game
+    the turns of a game that was not solved.
     """
     found = []
     per_group: dict[str, list[Estimate]] = collections.defaultdict(list)
@@ -226,11 +217,9 @@ def of_records(
 ) -> Successes:
     """Returns the results of records; of several of one game the last one counts.
 
-    Args:
-      settings: those of the first policy come first.
-      limits: by game, in the order of the groups, the turns of a game that was not solved.
-      trajectories: games wanted of each task.
-      records: lines of episodes.jsonl, as `dfc.stages.evaluate_tasks` writes them.
+    Settings of the first policy come first. `limits` has by game, in the order of the groups, the turns of a game that
+    was not solved; `trajectories` were wanted of each task. Records are lines of episodes.jsonl, as
+    `dfc.stages.evaluate_tasks` writes them.
     """
     played: dict[tuple[EvalSetting, str], dict[int, list[Trial]]] = {
         (setting, group): collections.defaultdict(list) for setting in settings for group in limits

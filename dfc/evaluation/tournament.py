@@ -148,13 +148,9 @@ def latest(records: Iterable[Json]) -> list[Json]:
 def of_records(
     policies: Sequence[str], records: Iterable[Json], costs: Iterable[Json] = (), *, anchor: str | None = None
 ) -> Tournament:
-    """Returns the results of the records of a tournament.
+    """Returns the results of a tournament, from lines of its episodes.jsonl and, for the cost, of its metrics.jsonl.
 
-    Args:
-      policies: names.
-      records: lines of episodes.jsonl, as `dfc.stages.evaluate` writes them.
-      costs: lines of metrics.jsonl, likewise.
-      anchor: the policy rated 0; None: the mean of all is 0.
+    The anchor is the policy rated 0; None: the mean of all is 0.
     """
     played = latest(records)
     order = {game: number for number, game in enumerate(dict.fromkeys(r["game"] for r in played))}

@@ -56,7 +56,7 @@ class TournamentPlayers:
     """
 
     def __init__(self, config: Evaluate) -> None:
-        """Reads keys, configurations and tokenizers; weights are read when they are needed.
+        """Reads keys, configurations and tokenizers, no weights.
 
         Raises:
           ConfigError: a key is not set. WeightsError: a folder holds no supported model.
@@ -133,13 +133,9 @@ class TournamentPlayers:
     ) -> list[tuple[EpisodeSpec, Episode]]:
         """Plays episode specs of a meeting; returns those that were played to their end with their episodes.
 
-        An episode is seen by a model where one plays, otherwise by the meeting's first policy.
-
-        Args:
-          meeting: who plays.
-          episode_specs: `EpisodeSpec.seat` is that of the meeting's first policy.
-          check_stop: once it raises `Interrupted` (`dfc.runs.stop_signals.Stop.check_stop`), games in flight are given
-            up, and no further one begins.
+        An episode is seen by a model where one plays, otherwise by the meeting's first policy. A spec's `seat` is that
+        of the meeting's first policy. Once `check_stop` raises `Interrupted` (`dfc.runs.stop_signals.Stop.check_stop`),
+        games in flight are given up, and no further one begins.
         """
         self._load_models(meeting)
         models = [name for name in _sides(meeting) if name in self._engine_group_of]
@@ -312,11 +308,7 @@ class TournamentPlayers:
         )
 
     def _load(self, name: str, group: _EngineGroup) -> Params:
-        """Returns a policy's weights.
-
-        Raises:
-          CheckpointError: its run continued, so that they are not those it began to play with.
-        """
+        """Returns a policy's weights; CheckpointError if its run continued, so that they are no longer the same."""
         source = self._sources[name]
         weights = trained_weights.load(source, group.model, group.mesh)
         if source.run is not None and name in self._known and trained_weights.fingerprint(source) != self._known[name]:
