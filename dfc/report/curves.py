@@ -22,11 +22,8 @@ Point = tuple[float, int, object, float]  # step, number of the stage, iteration
 def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
     """Returns one chart per metric, in each one panel per game; then one chart with the metrics of the whole run.
 
-    Each has a `title`, its `panels` and whether one of them is `warned`.
-
-    Args:
-      run: what was found in the run folder.
-      warnings: marked in the panels of the metrics they show in.
+    Each has a `title`, its `panels` and whether one of them is `warned`. Warnings are marked in the panels of the
+    metrics they show in.
     """
     if not run.metrics:
         return []
@@ -86,14 +83,7 @@ class _Drawing:
     warned: dict[str, list[Json]]  # by metric
 
     def panel(self, title: str, metric: str, *, share: bool, accepted: bool = False) -> Json | None:
-        """Geometry of one small chart: axis marks, one path and the points to read off.
-
-        Args:
-          title: over the panel.
-          metric: its name in metrics.jsonl.
-          share: whether its values are within 0 and 1, which are then the ends of the axis.
-          accepted: whether to mark which updates were kept.
-        """
+        """Geometry of a small chart; the axis of a `share` is 0 to 1, and `accepted` marks updates that were kept."""
         points: list[Point] = [
             (float(line["step"]), self.stages[line["stage"]], line["iteration"], value)
             for line in self.run.metrics

@@ -36,9 +36,7 @@ def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
 def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     """Returns the statistics of rows as Paprika's Table 4 (arXiv 2502.17543), with what was left out and why.
 
-    Args:
-      groups: as ``statistics.json`` has them, fields of `dfc.rows.selection.GroupStatistics`.
-      note: a sentence below the table.
+    Groups are fields of `dfc.rows.selection.GroupStatistics`, as ``statistics.json`` has them.
     """
     labels = _labels(groups)
     counted = ("sft", "pairs", "tasks", "trajectories", "successes")
@@ -75,9 +73,8 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
 def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[Table]:
     """Returns the statistics of rows made of dialogues as Playpen's Tables 3 and 4, with what explains them.
 
-    Args:
-      groups: as ``statistics.json`` has them, fields of `dfc.rows.dialogue_rows.DialogueStatistics`.
-      players: the best ones, best first.
+    Groups are fields of `dfc.rows.dialogue_rows.DialogueStatistics`, as ``statistics.json`` has them; players the best
+    ones, best first.
     """
 
     def table(title: str, columns: Mapping[str, str], notes: tuple[str, ...] = ()) -> Table:

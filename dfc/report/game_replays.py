@@ -25,8 +25,7 @@ _RESULTS = {
 class ShownGames:
     """Makes the shown games ready for the browser; a game that was shown before is not played again.
 
-    Args:
-      most_bytes: of the JSON; the games that come first in the sample are shown.
+    The games that come first in the sample are shown, `most_bytes` of JSON at most.
     """
 
     def __init__(self, most_bytes: int = GAME_BYTES) -> None:

@@ -19,16 +19,11 @@ _WARNING_STAYS = 10  # steps that the progress display keeps showing a warning t
 class LiveReport:
     """Keeps ``report.html`` of a running run up to date. Use it as a context manager around the run.
 
-    What was read of the folder is kept, so a refresh reads what was added since. After one that took s seconds the
-    next one does nothing before s (1 / `share` - 1) more have passed: refreshing takes at most `share` of the time. No
-    failure in here stops a run; each kind is reported once, in one line.
-
-    Args:
-      folder: the run folder.
-      total_steps: of the whole run, shown beside the step; None if unknown.
-      writes: whether this process writes the run folder; where it does not, nothing happens.
-      share: of the time, at most.
-      clock: seconds, for tests.
+    What was read of the folder is kept, so a refresh reads what was added since. After one that took s seconds the next
+    one does nothing before s (1 / `share` - 1) more have passed: refreshing takes at most `share` of the time. No
+    failure in here stops a run; each kind is reported once, in one line. `total_steps` of the whole run are shown
+    beside the step; None if unknown. Without `writes` this process does not write the run folder, and nothing happens;
+    `clock`, in seconds, is for tests.
     """
 
     def __init__(

@@ -87,14 +87,9 @@ def html(
 ) -> str:
     """Returns a page.
 
-    Args:
-      title: of the page, its largest heading.
-      kind: of page, a short text; in the bar on top.
-      lead: what is above the sections.
-      sections: in their order.
-      mark: in front of the window's title.
-      state: values passed to page.js, by name (`data-name` of the root).
-      refresh: seconds after which a page without script loads itself again; 0: never.
+    `kind` of page, a short text, is in the bar on top; `lead` above the sections; `mark` in front of the window's
+    title. `state` has the values passed to page.js, by name (`data-name` of the root). After `refresh` seconds a page
+    without script loads itself again; 0: never.
     """
     return (
         _environment()
@@ -125,15 +120,8 @@ def write_results(
 ) -> None:
     """Writes an evaluation's page, and beside it ``results.json`` for programs and ``tables.md``.
 
-    Args:
-      path: of the page.
-      kind: of evaluation, a short text.
-      name: of the run.
-      introduction: what was played and how it is counted, a paragraph each.
-      every: the tables.
-      data: of results.json.
-      figures: sections of the page before the tables.
-      first: how many tables come before these.
+    The introduction says, a paragraph each, what was played and how it is counted; `data` goes into results.json. The
+    sections `figures` are on the page after the `first` tables and before the others.
     """
     title = f"{kind} {name}"
     write_json(path.parent / "results.json", data, allow_nan=False)

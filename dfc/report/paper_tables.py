@@ -107,11 +107,7 @@ _WDL = (
 def table_2(found: Tournament, trained: str | None, base: str | None, reference: str | None) -> list[Table]:
     """Returns both halves of Table 2, without rows where nothing was played.
 
-    Args:
-      found: the tournament.
-      trained: the policy in the place of Qwen2.5 (DFC-MSRL), None: none.
-      base: in the place of Qwen2.5.
-      reference: in the place of Claude3.5.
+    In the place of Qwen2.5 (DFC-MSRL) is the policy `trained`, of Qwen2.5 `base`, of Claude3.5 `reference`; None: none.
     """
     alone = [(base, None, BASE), (reference, None, REFERENCE), (trained, None, TRAINED)]
     pairs = [
@@ -127,13 +123,7 @@ def table_2(found: Tournament, trained: str | None, base: str | None, reference:
 
 
 def table_8(found: Tournament, trained: str | None, base: str | None) -> Table:
-    """Returns Table 8: the trained policy against the base, by who is player 0.
-
-    Args:
-      found: the tournament.
-      trained: the policy in the place of Qwen2.5 (DFC-MSRL).
-      base: in that of Qwen2.5.
-    """
+    """Returns Table 8: the trained policy (DFC-MSRL) against the base (Qwen2.5), by who is player 0."""
     columns = [(trained, base, f"{TRAINED} (Player 0)"), (trained, base, f"{BASE} (Player 0)")]
     side = "W/D/L of the trained policy in both columns. Whose the paper's second column is, it does not say."
     games = found.games(alone=False)
@@ -143,8 +133,7 @@ def table_8(found: Tournament, trained: str | None, base: str | None) -> Table:
 def table_3(run: Path) -> Table | None:
     """Returns Table 3 of a run of Divide-Fuse-Conquer, by its own groups; None if it has measured no stage.
 
-    Args:
-      run: its folder, with ``evaluations.jsonl`` and ``groups.json``.
+    It is read from ``evaluations.jsonl`` and ``groups.json``.
 
     Raises:
       RunFolderError: a file cannot be read.

@@ -87,9 +87,6 @@ class RunRecords:
 class RunReader:
     """Reads a run folder again and again.
 
-    Args:
-      folder: the run folder.
-
     Raises:
       RunFolderError: the folder does not exist.
     """

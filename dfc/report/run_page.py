@@ -93,11 +93,7 @@ def write(
 ) -> Path:
     """Writes the page of what was found in a run folder into that folder and returns its path.
 
-    Args:
-      run: from `dfc.report.reader`.
-      status: the state of the page.
-      games: makes the shown games; it remembers them from call to call.
-      found: the warnings of the run, if they are known already.
+    `games` remembers the shown games from call to call; `found` are the warnings, if they are known already.
     """
     found = warnings.of_run(run) if found is None else found
     recipe = (run.config or {}).get("recipe", "divide_fuse_conquer")

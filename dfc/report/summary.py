@@ -67,9 +67,6 @@ def verdict(compared: Iterable[Compared]) -> Json:
     The two-player games are pooled into a score against the initial policy, which is what the console prints as well;
     of every one-player game there is the share solved. Better is what got better in one of the two and worse in
     neither. Its `kind` is ``unfinished`` where the policies have no match in common.
-
-    Args:
-      compared: from `comparisons`.
     """
     kinds = {each.opponent: each for each in compared if each.both and each.opponent != "random_legal"}
     paired, alone = kinds.get("initial"), kinds.get("none")
@@ -94,9 +91,6 @@ def lines(folder: Path) -> list[str]:
     Two-player games are pooled into a score (win 1, draw 1/2) with and without the games an invalid reply decided,
     those that both policies have played; single-player games get the difference of solved rates with its interval.
     Figures without a game are left out.
-
-    Args:
-      folder: the run folder.
     """
     evaluations, problems = read_evaluations(folder)
     records = final_records(evaluations)
@@ -160,12 +154,7 @@ def _change(sides: Sequence[Interval]) -> str:
 
 
 def show(folder: RunFolder, made: Callable[[Path], Sequence[str]] = lines) -> None:
-    """Prints the result of a run and where to look.
-
-    Args:
-      folder: of the run.
-      made: makes the result's lines from the run folder.
-    """
+    """Prints the result of a run, lines that `made` makes from its folder, and where to look."""
     if not folder.writes:
         return
     for line in made(folder.path):

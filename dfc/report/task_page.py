@@ -125,12 +125,7 @@ def write(
 ) -> None:
     """Writes ``results.json``, ``tables.md`` and ``report.html``, each written atomically.
 
-    Args:
-      folder: the run's.
-      config: its configuration.
-      found: its results.
-      dialogues: those of its dialogue games, if it has any.
-      cost: of chat endpoints, as ``measure/endpoint``.
+    The cost of chat endpoints is by ``measure/endpoint``.
     """
     section = config
     conditions = {

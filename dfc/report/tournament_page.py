@@ -54,10 +54,7 @@ _SPENT = (
 def tables(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> list[Table]:
     """Returns every table of a tournament, the shortest summary first.
 
-    Args:
-      config: the run's.
-      found: its results.
-      starts: game id -> ``fixed`` or ``random``.
+    Of each game id `starts` has ``fixed`` or ``random``.
     """
     trained, base, reference = (player_specs.role(config, r) for r in ("trained", "base", "reference"))
     every = [*_ratings(config, found), _tests(found)]
@@ -87,14 +84,7 @@ def console(found: Tournament) -> list[str]:
 
 
 def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[Table]) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each written atomically.
-
-    Args:
-      folder: the run's.
-      config: its configuration.
-      found: its results.
-      every: its tables.
-    """
+    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each written atomically."""
     conditions = {
         "name": config.name,
         "seed": config.seed,

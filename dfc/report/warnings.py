@@ -135,14 +135,11 @@ def find(
 ) -> list[RunWarning]:
     """Returns the warnings of a run so far, the one raised last at the end.
 
-    Args:
-      rows: lines of metrics.jsonl in the order of their steps; a metric that is absent or not finite raises nothing.
-      groups: what groups.json holds; without it no win rate can be compared.
-      games: games counted in one win rate of one game (acceptance.games of a recipe that plays such); None takes each
-        row's ``games/<id>/seeds``: of several games on one seed only one is independent.
-      imitates: whether the initial policy played the training games, and those it won are imitated: then neither its
-        illegal replies nor groups of equal rewards are conclusive about what is trained.
-      thresholds: when a warning is raised.
+    Lines of metrics.jsonl are in the order of their steps; a metric that is absent or not finite raises nothing.
+    Without groups (groups.json) no win rate can be compared. `games` are counted in one win rate of one game
+    (acceptance.games of a recipe that plays such); None takes each row's ``games/<id>/seeds``: of several games on one
+    seed only one is independent. `imitates` says that the initial policy played the training games, and those it won
+    are imitated: then neither its illegal replies nor groups of equal rewards are conclusive about what is trained.
     """
     stages: dict[str, list[Row]] = {}
     for row in rows:

@@ -18,11 +18,8 @@ Lines = Callable[[Path], Sequence[str]]
 class Watched:
     """Records and shows every iteration of a run; use it as a context manager.
 
-    Args:
-      folder: of the run.
-      total_steps: iterations of the whole run.
-      start_step: those that are done.
-      shorter: settings that make the run shorter (`dfc.config.RunConfig.shorter`).
+    Of `total_steps` iterations of the whole run `start_step` are done; `shorter` are settings that make the run shorter
+    (`dfc.config.RunConfig.shorter`).
     """
 
     def __init__(self, folder: RunFolder, total_steps: int, start_step: int, shorter: Sequence[str]) -> None:
@@ -62,12 +59,7 @@ class Watched:
 
 
 def finish(folder: RunFolder, lines: Lines = summary.lines) -> None:
-    """Marks a run as finished, builds its page and prints the result.
-
-    Args:
-      folder: of the run.
-      lines: makes the result's lines from the run folder.
-    """
+    """Marks a run as finished, builds its page and prints the result, whose lines are made from the run folder."""
     folder.finish()
     _show(folder, lines)
 
