@@ -66,13 +66,7 @@ class DfcModel(BatchGenerativeModel):  # type: ignore[misc]  # clemcore has no t
     """
 
     def __init__(self, model_spec: ModelSpec, policy: server.Policy, seed: int = 0) -> None:
-        """Makes a model.
-
-        Args:
-          model_spec: its entry.
-          policy: the one that replies.
-          seed: of what is sampled at temperatures above 0.
-        """
+        """Makes a model of an entry whose policy replies; `seed` is for temperatures above 0."""
         super().__init__(model_spec)
         self._policy, self._seed = policy, seed
         self._asked: collections.Counter[str] = collections.Counter()
@@ -84,9 +78,8 @@ class DfcModel(BatchGenerativeModel):  # type: ignore[misc]  # clemcore has no t
     def generate_batch_response(self, batch_messages: Sequence[Sequence[Json]]) -> list[Response]:
         """Returns the replies to dialogues, in their order.
 
-        Args:
-          batch_messages: of each dialogue the messages, the last one from the user; those of one role that follow each
-            other are joined. Temperature and tokens of a reply are those that clemcore has set.
+        The last message of a dialogue is the user's; those of one role that follow each other are joined. Temperature
+        and tokens of a reply are those that clemcore has set.
 
         Raises:
           ValueError: a message is no text, such as an image, or the temperature or the length is none.

@@ -44,8 +44,7 @@ class _Score(NamedTuple):
 def read_results(folder: Path) -> Dialogues:
     """Returns the dialogues of all games of a folder, one for every player that was a model.
 
-    Args:
-      folder: of results, of ``clem run`` or of `dfc.tools.clembench.write_results`.
+    The results are those of ``clem run`` or of `dfc.tools.clembench.write_results`.
 
     Raises:
       DatasetError: there is no game, a game has no score, or a file is too large or none of the layout; file and fix
@@ -70,9 +69,8 @@ def read_results(folder: Path) -> Dialogues:
 def read_scores(folder: Path) -> dict[str, dict[str, GameScore]]:
     """Returns the score of every game by model, as ``clem eval`` computes it; see `dfc.evaluation.clemscore`.
 
-    Args:
-      folder: of results; models and games are the names of their folders. Where it is a folder inside or above one
-        of results, they are the names that the games' score files have.
+    Models and games are the names of their folders. Where the folder is one inside or above one of results, they are
+    the names that the games' score files have.
 
     Raises:
       DatasetError: as `read_results`, or the model and game of a score are unknown.

@@ -35,13 +35,9 @@ __all__ = ["DfcBackend"]
 def register(folder: Path, name: str, policy: str, settings: Mapping[str, Any]) -> None:
     """Makes ``clem run -m NAME`` find a policy when it is started in a folder.
 
-    Other entries of the folder's registry stay; one of this name is replaced.
-
-    Args:
-      folder: from which clem is run.
-      name: of the model, for ``-m`` and in results; ``--`` joins several there.
-      policy: a folder with weights or a run, made absolute here, or the name of a bundled model.
-      settings: for `model_config`, see `settings_of`.
+    Other entries of the folder's registry stay; one of this name is replaced. The folder is that from which clem is
+    run. The name is for ``-m`` and in results; ``--`` joins several there. A policy is a folder with weights or a run,
+    made absolute here, or the name of a bundled model; settings are for `model_config`, see `settings_of`.
 
     Raises:
       ConfigError: the name cannot be that of a folder of results, the registry is none, a setting is wrong, or the

@@ -25,9 +25,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")  # as it comes back from a whole num
 def write_rows(path: Path, dialogues: Iterable[Dialogue]) -> int:
     """Writes dialogues as rows; returns how many.
 
-    Args:
-      path: ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
-      dialogues: in the order of the rows.
+    The path ends with ``.jsonl`` or ``.parquet``; an existing file is replaced when the new one is complete.
 
     Raises:
       DatasetError: there is no dialogue, or the ending is another.

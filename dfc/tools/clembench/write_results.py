@@ -58,9 +58,7 @@ class _Played(NamedTuple):
 def write_results(rows: Iterable[Trajectory], folder: Path) -> int:
     """Writes games; returns how many. Those that are there already stay as they are.
 
-    Args:
-      rows: trajectories of games of one player or a team; each is replayed, which proves it.
-      folder: of the results.
+    Games are of one player or a team; each is replayed, which proves it.
 
     Raises:
       DatasetError: there is no game, or another one is in the place of one.
@@ -173,11 +171,7 @@ def _name(text: str) -> str:
 
 
 def _is_there(path: Path, content: Json) -> bool:
-    """Returns whether a file is there already.
-
-    Raises:
-      DatasetError: it has other content.
-    """
+    """Returns whether a file is there already; DatasetError if it has other content."""
     if not path.exists():
         return False
     if path.read_bytes() != (json.dumps(content, indent=1) + "\n").encode():

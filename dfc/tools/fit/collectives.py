@@ -158,11 +158,9 @@ def _step(body: list[_Instruction], place: int, program: _Program) -> int | None
 def traffic(text: str, devices: int, joined: int = 8, loop_trips: int | None = None) -> Traffic:
     """Returns what one device sends while the compiled program runs once.
 
-    Args:
-      text: of the compiled program (``compiled.as_text()``).
-      devices: how many it runs on.
-      joined: devices with neighbouring numbers that links join: those of a GPU host, or of several.
-      loop_trips: of an outermost loop whose number of trips cannot be read; None: one, and it is counted as unknown.
+    The text is ``compiled.as_text()``. Links join `joined` devices with neighbouring numbers: those of a GPU host, or
+    of several. `loop_trips` are those of an outermost loop whose number of trips cannot be read; None: one, and it is
+    counted as unknown.
     """
     program, entry = _read(text)
     calls: dict[str, int] = dict.fromkeys(_KINDS, 0)

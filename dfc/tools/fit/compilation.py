@@ -96,10 +96,8 @@ def refused(message: str) -> DoesNotFitError | None:
 def compile_program(lowered: Any, topology: Topology, loop_trips: int | None = None) -> Compiled:  # noqa: ANN401 - jax.stages.Lowered, whose methods are untyped
     """Compiles a lowered program.
 
-    Args:
-      lowered: what ``jax.jit(f).lower(...)`` or ``.trace(...).lower()`` returns, for a mesh of described devices.
-      topology: the devices.
-      loop_trips: of a loop whose length is data, for the traffic.
+    It is lowered (``jax.jit(f).lower(...)`` or ``.trace(...).lower()``) for a mesh of described devices; `loop_trips`
+    are those of a loop whose length is data, for the traffic.
 
     Raises:
       DoesNotFitError: the TPU compiler refused it for want of memory.

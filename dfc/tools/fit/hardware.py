@@ -235,10 +235,9 @@ def slices(chip: Chip) -> list[tuple[int, ...]]:
 def parse_topology(text: str) -> Topology:
     """Reads a topology as ``chip:shape`` or as Cloud names it.
 
-    Args:
-      text: ``chip:4x4`` or ``chip:4x4x4`` for TPUs, ``chip:count`` for GPUs; Cloud's accelerator types, which count
-        chips (``v6e-8``, ``v5litepod-16``) or, where a chip has two TensorCores, those (``v4-32``, ``v5p-128``,
-        ``tpu7x-128``); Google Cloud's machine types, with their number if there are several (``a3-highgpu-8g:4``).
+    It is ``chip:4x4`` or ``chip:4x4x4`` for TPUs, ``chip:count`` for GPUs; Cloud's accelerator types, which count chips
+    (``v6e-8``, ``v5litepod-16``) or, where a chip has two TensorCores, those (``v4-32``, ``v5p-128``, ``tpu7x-128``);
+    Google Cloud's machine types, with their number if there are several (``a3-highgpu-8g:4``).
 
     Raises:
       TopologyError: with what is accepted; for a size that does not exist with the nearest that do.

@@ -61,11 +61,7 @@ Find = Callable[[ModelConfig], DecoderConfig]  # the shape of a model that a con
 def workload_of(config: RunConfig, decoder: DecoderConfig, topology: Topology, lengths: Lengths) -> Workload:
     """Returns what decides memory and time of a stage on these devices.
 
-    Args:
-      config: of the stage.
-      decoder: its model; of a tournament, of all players.
-      topology: the described devices.
-      lengths: of an episode.
+    The decoder of a tournament is that of all players.
 
     Raises:
       ConfigError: the mesh does not fit them, the recipe runs on fewer, or is not counted.
@@ -226,12 +222,7 @@ def _beside(config: LanguageSelfPlay, policy: DecoderConfig) -> tuple[OtherModel
 def workload_of_stage(stage: Stage, run: RunConfig, find: Find, topology: Topology, lengths: Lengths) -> Workload:
     """Returns the workload of a stage; of a tournament, of the meeting that needs most.
 
-    Args:
-      stage: not an idle one.
-      run: the whole run; all of its stages are of its model.
-      find: gives the shape of a model.
-      topology: the described devices.
-      lengths: of an episode.
+    The stage is not an idle one; all stages of the run are of its model. `find` gives the shape of a model.
 
     Raises:
       ConfigError: as `workload_of`, or a model is not there.

@@ -213,13 +213,7 @@ def passes(config: RunConfig, batch: BatchConfig, lengths: Lengths, shards: int,
     """Returns into how many micro-batches an update is cut, smaller ones for the remaining rows included.
 
     Two at least where stored rows go into packed ones of several lengths, of which each has its own micro-batches.
-
-    Args:
-      config: of the stage.
-      batch: shapes of an update.
-      lengths: of an episode.
-      shards: devices that rows are split over.
-      updates: of a unit.
+    `shards` are devices that rows are split over, `updates` those of a unit.
     """
     if isinstance(config, LanguageSelfPlay):
         units = list(_episodes_of_parts(config).values())

@@ -178,14 +178,7 @@ def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
 
 
 def of_stage(config: RunConfig, workload: Workload, topology: Topology, often: ProgramCalls) -> Iterator[Program]:
-    """Yields the programs of a stage, the costly ones first.
-
-    Args:
-      config: of the stage.
-      workload: its sizes.
-      topology: the described devices.
-      often: how often each runs.
-    """
+    """Yields the programs of a stage, the costly ones first."""
     if workload.trains and workload.training.attention == "cudnn":
         require_cudnn()
     with quiet():
@@ -316,16 +309,7 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Pr
 def _steps(
     trainer: Trainer, workload: Workload, shapes: RunShapes, gradient: Tree, parts: Mapping[str, int], updates: int
 ) -> Iterator[Program]:
-    """Yields the optimizer's programs.
-
-    Args:
-      trainer: of the run.
-      workload: its sizes.
-      shapes: of its arrays.
-      gradient: what a gradient's program is given.
-      parts: micro-batches of each loss, by its name; empty: of one without a name.
-      updates: of an iteration.
-    """
+    """Yields the optimizer's programs; `parts` has micro-batches by a loss's name, empty: of one without a name."""
     programs = trainer.programs
     capacity = math.prod(shapes.batch.tokens.shape) if workload.devices == 1 else None
     places = trainer.shardings(stacked=workload.training.scan_layers)

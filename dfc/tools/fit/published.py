@@ -88,13 +88,10 @@ def name_of(text: str) -> str:
 
 
 def reward_model_of(path: str, dtype: str, otherwise: DecoderConfig) -> DecoderConfig:
-    """Returns the decoder of a model of preferences.
+    """Returns the decoder of a model of preferences, from its folder or its repository.
 
-    Args:
-      path: its folder or its repository. What cannot be read has the shape of the published model whose name is the
-        longest within its own (``skywork-reward-v2-llama-3.2-3b``).
-      dtype: it computes in.
-      otherwise: whose shape it has where no name is.
+    What cannot be read has the shape of the published model whose name is the longest within its own
+    (``skywork-reward-v2-llama-3.2-3b``), or `otherwise` where no name is.
     """
     try:
         values = model_folders.read_json(huggingface.resolve(path, weights=False) / model_folders.CONFIG)
@@ -109,10 +106,8 @@ def reward_model_of(path: str, dtype: str, otherwise: DecoderConfig) -> DecoderC
 def model_of(model: ModelConfig, name: str | None = None, path: str | None = None) -> DecoderConfig:
     """Returns a decoder in the run's dtype.
 
-    Args:
-      model: of the configuration; its path where nothing else is given. No weights are read.
-      name: one of `CONFIGS`, or a repository of the Hub that has this shape.
-      path: a ``config.json``, or a folder with one.
+    `name` is one of `CONFIGS`, or a repository of the Hub that has this shape; `path` a ``config.json``, or a folder
+    with one. Without either it is the configuration's path. No weights are read.
 
     Raises:
       ConfigError: there is no such model.

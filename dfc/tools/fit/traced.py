@@ -58,13 +58,9 @@ def count(program: ClosedJaxpr, loop_trips: Trips = ()) -> Count:
     """Returns what a traced program (``jax.jit(f).trace(...).jaxpr`` or ``jax.make_jaxpr``) does.
 
     Operations whose results are unused are left out first, as a compiler does: the recomputation of a layer for its
-    backward pass ends before the layer's last product.
-
-    Args:
-      program: traced.
-      loop_trips: how often to count the body of a loop whose length is data, such as one that ends when all rows have
-        ended; of such loops within each other the outermost first. Those beyond them are counted once, and
-        `Count.unknown` names them.
+    backward pass ends before the layer's last product. `loop_trips` says how often to count the body of a loop whose
+    length is data, such as one that ends when all rows have ended; of such loops within each other the outermost first.
+    Those beyond them are counted once, and `Count.unknown` names them.
     """
     live, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))
     return _walk(live, loop_trips)

@@ -211,12 +211,7 @@ class Workload:
 
 
 def decided(s: Workload, trained: MeshConfig) -> Workload:
-    """Returns a workload that plays with the split it plays on, chosen as the run chooses it.
-
-    Args:
-      s: the workload.
-      trained: the mesh that its configuration says.
-    """
+    """Returns a workload that plays with the split it plays on, chosen as the run chooses it for the trained mesh."""
     chosen = decoding_mesh.choose(
         s.rollout.sharding,
         s.model,

@@ -72,11 +72,7 @@ class _Answer:
     replies: dict[int, EngineReply] = dataclasses.field(default_factory=dict)
 
     async def parts(self) -> AsyncIterator[Part]:
-        """Yields parts until every choice is whole.
-
-        Raises:
-          RequestError: the engine cancelled it. _GoneError: the client did.
-        """
+        """Yields parts until every choice ends; RequestError: the engine cancelled it. _GoneError: the client did."""
         while len(self.replies) < self.request.n:
             event = await self.events.get()
             if event is None:
@@ -131,11 +127,7 @@ class Completions:
                 self._counts.dropped.inc()
 
     async def _answer(self, http: Request, send: Send, began: float) -> int:
-        """Answers a request that is right; returns the status.
-
-        Raises:
-          RequestError: it is not, and nothing was sent. _GoneError: the client disconnected.
-        """
+        """Answers a request, returns the status; RequestError: it is wrong, nothing sent. _GoneError: client gone."""
         body = await self._body(http)
         aside = len(body) > _AT_ONCE  # in a thread of its own, so that the other clients are answered meanwhile
         request = await asyncio.to_thread(requests.parse, body) if aside else requests.parse(body)
@@ -326,11 +318,7 @@ def _tell(events: Sequence[tuple[Submission, Event]]) -> None:
 def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Secret) -> ASGIApp:
     """Returns the application; it starts the engine's thread and ends it.
 
-    Args:
-      loop: of the engine, not started.
-      served: what is served.
-      config: limits.
-      key: that clients must send; an empty value: none.
+    The loop is not started; clients must send the key, an empty value: none.
 
     Raises:
       ConfigError: other machines reach `config.host` and there is no key.

@@ -86,12 +86,9 @@ class EngineLoop:
     """
 
     def __init__(self, engine: Engine, *, queue: int, failed: Callable[[], None] = lambda: None) -> None:
-        """Takes over an engine; nothing else may call it until `stop` returns.
+        """Takes over an engine with all slots free; nothing else may call it until `stop` returns.
 
-        Args:
-          engine: with all slots free.
-          queue: submissions that may wait for a slot.
-          failed: called in the engine's thread if that ends by an error.
+        Of submissions `queue` may wait for a slot. `failed` is called in the engine's thread if that ends by an error.
         """
         self._engine, self._queue, self._failed = engine, queue, failed
         self.capacity = engine.free
@@ -143,10 +140,7 @@ class EngineLoop:
             self._changed.notify()
 
     def _is_full(self) -> bool:
-        """Whether the queue is full for another submission; called with the lock.
-
-        Those that have arrived and find a free slot do not wait; each takes as many slots as it has choices.
-        """
+        """Whether the queue is full; called with the lock. Those that find a free slot for each choice do not wait."""
         free = self.capacity - self.busy - len(self._waiting)
         waits = max(0, -free)
         for submission, _ in self._arrived:

@@ -112,12 +112,7 @@ _BY_NAME = {name: (why, neutral) for why, names in _REFUSED.items() for name, ne
 
 
 def problem(name: str, value: object) -> tuple[str, str] | None:
-    """Returns why a field of a body is refused, as OpenAI's word for it and a sentence; None: it is not.
-
-    Args:
-      name: of the field.
-      value: what came.
-    """
+    """Returns why a field of a body is refused, as OpenAI's word for it and a sentence; None: it is not."""
     if name in _READ or name in _CHANGES_NOTHING:
         return None
     if name not in _BY_NAME:

@@ -50,13 +50,7 @@ class Gate:
     """Lets requests pass to an application, or answers them with a refusal."""
 
     def __init__(self, app: ASGIApp, *, key: Secret, host: str) -> None:
-        """Wraps an application.
-
-        Args:
-          app: the application.
-          key: that clients must send; an empty value: none.
-          host: the address to listen on.
-        """
+        """Wraps an application that listens on a host; clients must send the key, an empty value: none."""
         self._app, self._key = app, key.value.encode()
         self._names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
 

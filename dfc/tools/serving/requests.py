@@ -135,10 +135,7 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def tokenizer(request: ChatRequest, default: ChatTokenizer, thinking: Mapping[bool, ChatTokenizer]) -> ChatTokenizer:
-    """Returns the tokenizer whose chat template is set as a request asks.
-
-    Args: request: with or without a setting. default: for requests without. thinking: for the others, by their
-      setting.
+    """Returns the tokenizer whose chat template is set as a request asks: the default, or that of its thinking setting.
 
     Raises:
       RequestError: the template has no such setting.
@@ -178,12 +175,7 @@ def token_ids(request: ChatRequest, tokenizer: ChatTokenizer) -> list[int]:
 
 
 def room(request: ChatRequest, prompt: int, max_length: int) -> int:
-    """Returns how many tokens a reply may have.
-
-    Args:
-      request: with the most that is wanted.
-      prompt: tokens of its conversation.
-      max_length: tokens of a prompt and its reply.
+    """Returns how many tokens a reply may have, where prompt and reply have `max_length` at most.
 
     Raises:
       RequestError: the prompt leaves no room.

@@ -42,13 +42,7 @@ class ReplyText:
     """
 
     def __init__(self, tokenizer: ChatTokenizer, stop: Sequence[str], held: Collection[int]) -> None:
-        """Begins with no text.
-
-        Args:
-          tokenizer: of the model.
-          stop: strings of which the first ends the text.
-          held: what `revocable` returns.
-        """
+        """Begins with no text; the first of the `stop` strings ends it, `held` is what `revocable` returns."""
         self._tokenizer, self._stop, self._held = tokenizer, stop, held
         self._said = ""
 
@@ -122,12 +116,7 @@ def finish_reason(reply: EngineReply) -> str:
 
 
 def usage(prompt: int, replies: Sequence[EngineReply]) -> Json:
-    """Returns the numbers of tokens; those of the prompt count once, as they are read once.
-
-    Args:
-      prompt: its tokens.
-      replies: of all choices.
-    """
+    """Returns the numbers of tokens; those of the prompt count once for all choices, as they are read once."""
     completion = sum(len(reply.token_ids) for reply in replies)
     # Choices after the first copy what the first has read; what the first one found there is what was saved.
     cached = min((reply.shared_tokens for reply in replies), default=0)

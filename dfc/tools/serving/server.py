@@ -44,10 +44,8 @@ class Policy:
 def load(path: str, config: ServingConfig) -> Policy:
     """Returns the policy that a path means, its programs compiled.
 
-    Args:
-      path: a folder with weights or a run, or the name of a bundled model. Of a run that has no policy yet it is the
-        one that it accepted last, from its newest checkpoint.
-      config: slots and lengths.
+    The path is a folder with weights or a run, or the name of a bundled model. Of a run that has no policy yet it is
+    the one that it accepted last, from its newest checkpoint.
 
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
@@ -112,11 +110,7 @@ class Server(uvicorn.Server):
     ) -> None:
         """Makes a server that is not running.
 
-        Args:
-          policy: the one that answers.
-          config: limits.
-          key: that clients must send; an empty value: none.
-          listens: called once it answers.
+        Clients must send the key, an empty value: none; `listens` is called once it answers.
 
         Raises:
           ConfigError: other machines reach `config.host` and there is no key.
@@ -189,12 +183,8 @@ def serve(
 ) -> str | None:
     """Serves a policy until a signal comes; returns why the engine failed, None if it did not.
 
-    Args:
-      path: a folder with weights, a run, or tiny_player.
-      config: how it is served.
-      key: that clients must send, if there is one.
-      say: prints lines.
-      loading: open while weights are read and programs compiled, such as `dfc.runs.activity.reported`.
+    The path is a folder with weights, a run, or tiny_player. `loading` is open while weights are read and programs
+    compiled, such as `dfc.runs.activity.reported`.
 
     Raises:
       ConfigError: the path means no model, or the address cannot be used. WeightsError, CheckpointError: weights

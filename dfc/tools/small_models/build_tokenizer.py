@@ -160,12 +160,9 @@ def build(texts: Iterable[str], folder: Path, *, size: int) -> None:
     The folder gets tokenizer.model (sentencepiece) and tokenizer.json (tokenizers) with equal token ids for every text,
     tokenizer_config.json, special_tokens_map.json and chat_template.jinja. The same messages, in any order, give the
     same files. Besides the parts of messages the vocabulary holds the special tokens, 256 bytes and every printable
-    ASCII character, so any text can be encoded and comes back unchanged.
-
-    Args:
-      texts: messages, observations and replies alike; repetitions count.
-      folder: created if it does not exist.
-      size: largest number of pieces, special tokens included; fewer if the messages have no more parts.
+    ASCII character, so any text can be encoded and comes back unchanged. Messages are observations and replies alike;
+    repetitions count. The folder is created; `size` is the largest number of pieces, special tokens included; there are
+    fewer if the messages have no more parts.
 
     Raises:
       ValueError: `size` has no room for special tokens, bytes and characters.
@@ -192,9 +189,7 @@ def build(texts: Iterable[str], folder: Path, *, size: int) -> None:
 def describe(folder: Path, texts: Mapping[str, Sequence[str]]) -> str:
     """Returns a table, one line per name: number of texts, mean and most tokens, the longest text's pieces.
 
-    Args:
-      folder: what `build` wrote.
-      texts: name, such as ``Nim-v0 action``, -> texts.
+    The folder is that of `build`, texts are by name, such as ``Nim-v0 action``.
     """
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     width = max(map(len, texts), default=0)

@@ -38,12 +38,7 @@ class Answered:
 def answer(roles: Roles, queries: Sequence[str], *, longest: int, sampled: int = 0, seed: int = 0) -> list[Answered]:
     """Returns how the current policy answers queries.
 
-    Args:
-      roles: whose policy is asked, with its run's temperature for what is sampled.
-      queries: of families.
-      longest: tokens of an answer.
-      sampled: answers beside the greedy one.
-      seed: of these.
+    Beside the greedy answer, `longest` tokens at most, `sampled` ones are given, at the temperature of the roles' run.
 
     Raises:
       ValueError: a query is of no family.

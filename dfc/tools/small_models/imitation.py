@@ -58,11 +58,7 @@ _PLACES = 256  # N is a multiple of it, so that few shapes are compiled
 
 
 class Packer:
-    """Packs transcripts into the micro-batches of an update.
-
-    Args:
-      tokenizer: of the model.
-    """
+    """Packs transcripts into the micro-batches of an update."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -71,10 +67,7 @@ class Packer:
     def pack(self, chosen: Sequence[transcripts.Transcript], length: int, rows: int) -> list[SoftBatch]:
         """Returns micro-batches of transcripts, the longest first, each in the first row that has room for it.
 
-        Args:
-          chosen: of one update; none is longer than a row.
-          length: tokens of a row.
-          rows: of a micro-batch.
+        No transcript is longer than a row, of `length` tokens; a micro-batch has `rows`.
         """
         encoded = [(transcripts.encode(t, self._tokenizer), t) for t in chosen]
         packed: list[list[tuple[Segment, transcripts.Transcript]]] = []

@@ -118,15 +118,9 @@ def imitate(
 ) -> Params:
     """Returns the weights after all updates; resumes from the newest checkpoint.
 
-    Args:
-      config: of the run.
-      folder: of the run.
-      stop: asked after every update.
-      batches: the micro-batches of an update, by its number from 0.
-      update: (weights, optimizer state, micro-batches, bounds of `dfc.training.divergence`) -> weights, state, loss.
-      params: before the first update.
-      state: the optimizer's, before the first update.
-      checkpoints: their folder; None: in the run's folder of that name.
+    `batches` returns the micro-batches of an update, by its number from 0; `update` takes (weights, optimizer state,
+    micro-batches, bounds of `dfc.training.divergence`) and returns weights, state, loss. A stop is asked for after
+    every update. Checkpoints are in the run's folder of that name by default.
 
     Raises:
       Interrupted: it was stopped; everything done is saved.

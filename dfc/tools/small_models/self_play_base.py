@@ -146,10 +146,8 @@ def _train(config: SelfPlayBase, skills: Mapping[str, float], folder: RunFolder,
 def transcripts(config: SelfPlayBase, skills: Mapping[str, float], *, always_right: bool = False) -> RoleTranscripts:
     """Returns what makes transcripts.
 
-    Args:
-      config: of the run.
-      skills: by family, the probability of the right rule at the lowest difficulty.
-      always_right: whether it is 1 at every difficulty instead.
+    `skills` are by family, the probability of the right rule at the lowest difficulty; with `always_right` it is 1 at
+    every difficulty instead.
     """
     return RoleTranscripts(
         {name: (1.0, 1.0) if always_right else (skills[name], config.skill[1]) for name in config.families},
@@ -168,12 +166,7 @@ def evaluate(config: SelfPlayBase, policy: Path, stop: Stop) -> dict[str, Any]:
 
     They are ``families``, by name ``accuracy`` (greedy) and ``live``; of the Challenger's queries ``template``, the
     share that keeps it, and ``difficulty``, how many of each; of the judge's replies ``readable``, ``same_sum`` with
-    the programs' sum among these, and ``correlation`` with it.
-
-    Args:
-      config: of the run.
-      policy: the folder of the model.
-      stop: asked between two calls of the engine.
+    the programs' sum among these, and ``correlation`` with it. A stop is asked for between two calls of the engine.
     """
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
     model, params = huggingface.load(policy, mesh=mesh, dtype="float32")
@@ -255,12 +248,7 @@ def missed(config: SelfPlayBase, row: Mapping[str, Any]) -> list[str]:
 
 
 def next_attempt(config: SelfPlayBase, row: Mapping[str, Any]) -> tuple[dict[str, float], int]:
-    """Returns skills at the lowest difficulty and number of updates of the attempt after one.
-
-    Args:
-      config: of the run.
-      row: its results.
-    """
+    """Returns skills at the lowest difficulty and number of updates of the attempt after one, from its results."""
     low, high = config.accuracy_aim
     skills, steps = dict(row["skills"]), row["steps"]
     for name, figures in row["families"].items():

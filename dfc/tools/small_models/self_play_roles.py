@@ -31,11 +31,8 @@ _WRONG_DIGITS = ("add_digits", "count_letter", "sort_digits")  # families whose 
 def wordings(challenger_prompt: str, judge_prompt: str) -> list[str]:
     """Returns all fixed parts of what the roles read and write, what a tokenizer's longer pieces are made of.
 
-    Letters and digits of queries and answers stay apart: no fixed part is shorter than two characters.
-
-    Args:
-      challenger_prompt: with ``{task}`` and ``{template}``.
-      judge_prompt: with ``{instruction}`` and ``{response}``.
+    Letters and digits of queries and answers stay apart: no fixed part is shorter than two characters. The prompts have
+    the placeholders that those of `RoleTranscripts` have.
     """
     fixed = [*_CALCULATION, "+0", "+1"]
     for text in (challenger_prompt, judge_prompt, *(f.template for f in FAMILIES.values())):
@@ -102,12 +99,9 @@ def spelled(points: tuple[int, ...]) -> str:
 class RoleTranscripts:
     """Makes transcripts of the roles, as many as are asked for, each from its own seed.
 
-    Args:
-      skills: by name of a family, the Solver's probability of the right rule at the lowest and the highest difficulty.
-      challenger_prompt: with ``{task}`` and ``{template}``.
-      judge_prompt: with ``{instruction}`` and ``{response}``.
-      broken: share of queries that do not keep their template.
-      seed: of all of them.
+    `skills` are by name of a family, the Solver's probability of the right rule at the lowest and the highest
+    difficulty. Prompts have ``{task}`` and ``{template}``, or ``{instruction}`` and ``{response}``; of the queries the
+    share `broken` does not keep its template.
     """
 
     def __init__(

@@ -96,9 +96,7 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
 def make_transcripts(config: TinyPlayer, check_stop: Callable[[], None] = lambda: None) -> list[transcripts.Transcript]:
     """Returns transcripts of every configured game, and fewer of every variant and of novices' games.
 
-    Args:
-      config: of the run.
-      check_stop: called for every game; its exception aborts the call (`dfc.runs.stop_signals.Stop.check_stop`).
+    For every game `check_stop` is called; its exception aborts the call (`dfc.runs.stop_signals.Stop.check_stop`).
     """
     wanted = [(game, options, 4) for game, options in config.games.items()]
     wanted += [(game, options, 1) for game, options in VARIANTS if game in config.games]
@@ -172,10 +170,7 @@ def playing(config: TinyPlayer, policy: Path) -> PlayingRunConfig:
 def evaluate(config: TinyPlayer, policy: Path, check_stop: Callable[[], None]) -> list[dict[str, Any]]:
     """Plays every configured game against a random legal player; returns the rows of evaluations.jsonl.
 
-    Args:
-      config: of the run.
-      policy: the folder with what it has made.
-      check_stop: called between engine calls; its exception aborts the games.
+    Between engine calls `check_stop` is called; its exception aborts the games.
     """
     workers = RolloutWorkers(playing(config, policy), check_stop, sampling=config.sampling)
     games = config.games

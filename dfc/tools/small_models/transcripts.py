@@ -58,13 +58,8 @@ def random_legal(game_id: str, options: Mapping[str, Any], seed: int, *, illegal
     """Plays one game of random legal moves; returns one transcript per seat.
 
     A share of the turns is preceded by an illegal try, so that being asked again is seen, too; illegal tries are
-    not to be imitated. They are chosen from what was legal at the start or earlier in the game.
-
-    Args:
-      game_id: registered id.
-      options: constructor values that differ from the id's own.
-      seed: of the deal and of every choice.
-      illegal_share: probability of an illegal try before a turn, where one exists.
+    not to be imitated. They are chosen from what was legal at the start or earlier in the game. Options are constructor
+    values that differ from the id's own.
     """
     return mixed_skill(game_id, options, seed, skill=(0.0, 0.0), illegal_share=illegal_share)
 
@@ -85,15 +80,8 @@ def mixed_skill(
     where more than `MOST_CHOICES` are legal, such a random one is not to be imitated. Illegal tries are those of
     `random_legal`. Simulators follow their scripts and have no transcript. What a player is asked aside leaves no trace
     in its conversation; of one in ten of these questions there is a transcript of its own, the conversation up to there
-    and the question, of which the reply to it alone is to be imitated.
-
-    Args:
-      game_id: registered id.
-      options: constructor values that differ from the id's own.
-      seed: of the deal and of every choice.
-      skill: bounds of q; (0, 0) is random legal play, of games without a scripted player, too.
-      illegal_share: probability of an illegal try before a turn, where one exists.
-      task: number of the task to play, of a game of numbered tasks; None: the one that the seed deals.
+    and the question, of which the reply to it alone is to be imitated. Bounds (0, 0) of q are random legal play, of
+    games without a scripted player, too. Without a number in `task` it is the one that the seed deals.
     """
     game = _begun(game_id, options, seed, task)
     rng = GameRng(derive_seed("transcript moves", game_id, seed))

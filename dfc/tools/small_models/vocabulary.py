@@ -34,11 +34,7 @@ def choose(messages: Iterable[str], number: int) -> list[str]:
     """Returns at most `number` pieces; equal for every order of the messages.
 
     A quarter are whole stretches between cuts, a tenth sentences of the other stretches, the rest words and beginnings
-    of words; of each kind those that save the most tokens.
-
-    Args:
-      messages: observations and replies; repetitions count.
-      number: how many pieces are wanted.
+    of words; of each kind those that save the most tokens. Repetitions of messages count.
     """
     stretches = _parts(collections.Counter(messages), lambda message: [part for part in _CUTS.split(message) if part])
     often = _OFTEN * max(stretches.values(), default=0)
