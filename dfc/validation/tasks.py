@@ -183,10 +183,8 @@ def _samples_problems(config: RunConfig, collect: TaskCollectionConfig, path: st
 def _unlearnable(games: Games, *, fresh: bool) -> dict[str, str]:
     """Returns the games that nothing can be learned from, with the reason.
 
-    Args:
-      games: with their options.
-      fresh: whether a game for evaluation only may be learned in tasks that are in none of its splits, as a model that
-        other recipes begin with knows rules and words.
+    A game for evaluation only may be learned, with `fresh`, in tasks that are in none of its splits, as a model that
+    other recipes begin with knows rules and words.
     """
     found = {}
     for game, options in games.items():
