@@ -5,10 +5,8 @@ import sys
 
 
 def shell_line(module: str, *words: str) -> str:
-    """Returns the line for a shell that runs a module of dfc with this Python: ``/PATH/TO/python -m MODULE WORDS``.
+    """Returns the line for a shell that runs a module with this Python: ``/PATH/TO/python -m MODULE WORDS``.
 
-    Args:
-      module: such as ``dfc.launch``.
-      *words: what follows it, each quoted where a shell needs that.
+    Each of the words is quoted where a shell needs that.
     """
     return shlex.join([sys.executable or "python", "-m", module, *words])

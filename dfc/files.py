@@ -97,14 +97,10 @@ def replacing(
 ) -> Iterator[IO[Any]]:
     """Opens a file that takes the place of `path` at the end of the block; an error leaves `path` as it was.
 
-    Args:
-      path: of the file; its folder exists.
-      mode: text in UTF-8, or bytes.
-      many_writers: several processes may write this file at once; the last one to end wins. Such files are not forced
-        to the disk: one that is lost with the machine is made again. One that is killed leaves its partial file, which
-        is never read.
-      errors: what is written for half a surrogate pair in a text, as a reply may hold: a question mark, or
-        UnicodeError.
+    The folder exists; text is in UTF-8. With `many_writers` several processes may write this file at once; the last one
+    to end wins. Such files are not forced to the disk: one that is lost with the machine is made again. One that is
+    killed leaves its partial file, which is never read. For half a surrogate pair in a text, as a reply may hold,
+    `errors` writes a question mark or raises UnicodeError.
 
     Raises:
       OSError: it cannot be written.

@@ -69,13 +69,8 @@ def require_equal(what: str, arrays: Iterable[tuple[np.ndarray, ...]]) -> None:
 def all_problems(problem: str | None) -> list[str]:
     """Returns what went wrong anywhere, the same list on every process; empty if all pass None.
 
-    It returns when every process has called it, so what each of them did before is done.
-
-    Args:
-      problem: what went wrong here, or None.
-
-    Returns:
-      One text per process with a problem; with several processes each begins with ``process <index>:``.
+    It returns when every process has called it, so what each of them did before is done. There is one text per process
+    with a problem; with several processes each begins with ``process <index>:``.
     """
     if jax.process_count() == 1:
         return [] if problem is None else [problem]
@@ -96,8 +91,7 @@ def all_problems(problem: str | None) -> list[str]:
 def on_all_hosts(work: Callable[[], _T]) -> _T:
     """Returns what this process's part of some work makes, once every process has done its own.
 
-    Args:
-      work: this process's part; it calls nothing that waits for another process.
+    The `work` calls nothing that waits for another process.
 
     Raises:
       DfcError, OSError: as `work` raised it.

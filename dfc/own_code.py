@@ -29,8 +29,8 @@ def told(error: BaseException) -> str:
 def no_exit(name: str) -> Iterator[None]:
     """Raises an `ExitError` where what is called inside the block calls ``sys.exit``.
 
-    Args:
-      name: of the setting or player that names the code, which begins the error; inner blocks are the more special.
+    The name is that of the setting or player that names the code, and begins the error; inner blocks are the more
+    special.
 
     Raises:
       ExitError: names the setting, the code of the exit, the file and the line.

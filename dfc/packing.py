@@ -34,9 +34,7 @@ class Segment:
 def segment(sample: Sample, advantage: float | np.ndarray) -> Segment:
     """Returns a sample up to its last sampled token, as no loss depends on what follows.
 
-    Args:
-      sample: what was sampled.
-      advantage: of all of it, or of each token, float32 [n].
+    The advantage is that of all of it, or of each token, float32 [n].
     """
     sampled = np.flatnonzero(sample.mask)
     end = int(sampled[-1]) + 1 if len(sampled) else 0
@@ -82,13 +80,9 @@ class Halves:
     tokens: int = 0
 
     def counts(self, rows: int, row_length: int, micro_batch_rows: int, sizes: int = _MOST_SIZES) -> tuple[int, ...]:
-        """Returns how many rows a micro-batch may have, descending.
+        """Returns how many rows a micro-batch may have, descending, at most `sizes` numbers.
 
-        Args:
-          rows: of the largest.
-          row_length: tokens of each.
-          micro_batch_rows: as for `lay_out`.
-          sizes: how many there are at most.
+        The largest has `rows` of `row_length` tokens; `micro_batch_rows` is as for `lay_out`.
         """
         multiple = self.multiple or micro_batch_rows
 
@@ -112,13 +106,8 @@ def packed(
     """Returns the micro-batches of an update: rows of one length, the shortest that holds every segment, in few sizes.
 
     The length is one of `row_lengths`; the sizes are at most four. Segments without a token to train on are left out;
-    one micro-batch of padding stands for none.
-
-    Args:
-      segments: to train on.
-      row_length: tokens of the longest rows.
-      micro_batch_rows: as for `lay_out`.
-      halves: how far micro-batches may be smaller.
+    one micro-batch of padding stands for none. The longest rows have `row_length` tokens; `micro_batch_rows` is as for
+    `lay_out`.
 
     Raises:
       ValueError: a segment is longer than a row; its length and the fix are named.
@@ -138,12 +127,8 @@ def scored(
 ) -> list[np.ndarray]:
     """Returns what a function gives for the action tokens of each segment, float32 [n], 0 at the other tokens.
 
-    Args:
-      segments: as for `packed`.
-      score: of the micro-batches of `packed`, an array [B, T] of each, such as log-probabilities (`Trainer.logprobs`).
-      row_length: as for `packed`.
-      micro_batch_rows: as for `packed`.
-      halves: as for `packed`.
+    Of the micro-batches of `packed`, `score` returns an array [B, T] of each, such as log-probabilities
+    (`Trainer.logprobs`).
     """
     kept, layouts, batches = _laid_out(segments, row_length, micro_batch_rows, halves)
     values: dict[int, np.ndarray] = {}
@@ -229,14 +214,8 @@ def lay_out(
     attention over the whole of its row, so short units go into long rows only where these have room
     left. Micro-batches are of few shapes, each a compiled program: of every length as many tokens as
     `micro_batch_rows` long rows, and, for what is left, halves of that: at most four sizes where rows have one length,
-    else two or three of each.
-
-    Args:
-      lengths: tokens of each unit.
-      row_length: of the longest rows.
-      micro_batch_rows: rows of the largest micro-batch, of the longest rows.
-      halves: how far others are smaller.
-      shapes: the lengths of rows, longest first; empty: `row_lengths`.
+    else two or three of each. The largest micro-batch has `micro_batch_rows` of the longest rows, of `row_length`
+    tokens; `shapes` are the lengths of rows, longest first; empty: `row_lengths`.
 
     Raises:
       ValueError: a unit is longer than a row.
@@ -260,11 +239,8 @@ def lay_out(
 def cut(rows: int, counts: Sequence[int]) -> list[int]:
     """Returns the sizes of the micro-batches that hold so many rows: the largest, then smaller ones for what is left.
 
-    Rows that are left go into one micro-batch where that leaves no more of it empty than the smallest size has.
-
-    Args:
-      rows: to be held, a multiple of the smallest size.
-      counts: the sizes, descending by halves.
+    Rows that are left go into one micro-batch where that leaves no more of it empty than the smallest size has. The
+    number of rows is a multiple of the smallest size; `counts` are the sizes, descending by halves.
     """
     found = [counts[0]] * (rows // counts[0])
     left = rows % counts[0]
@@ -279,11 +255,7 @@ def cut(rows: int, counts: Sequence[int]) -> list[int]:
 def _first_fit(
     order: Sequence[int], lengths: Sequence[int], row_length: int, at_once: int, *, above: int = 0
 ) -> tuple[list[list[int]], list[int]]:
-    """Puts units, in their order, into rows opened `at_once`; those of at most `above` tokens open none.
-
-    Returns:
-      The units of each row, and the units that are in none.
-    """
+    """Returns the units of each row, opened `at_once`, and those in none: units up to `above` tokens open no row."""
     rows: list[list[int]] = []
     room: list[int] = []
     left: list[int] = []
@@ -314,11 +286,8 @@ def fill(
 ) -> TokenBatch:
     """Returns a micro-batch: each side of a unit is a segment, side s of unit k of a row 1 + s + k * sides.
 
-    Args:
-      layout: where units lie.
-      sides: returns what a unit holds.
-      reference: whether the batch has log-probabilities of the reference policy; of all hosts or of none.
-      own: the rows to fill; others stay empty, for a host whose devices have no part of them. None: all.
+    With `reference` it has log-probabilities of the reference policy; of all hosts or of none. Rows that are not `own`
+    stay empty, for a host whose devices have no part of them. None: all are filled.
     """
     batch = empty_batch(len(layout.rows), layout.row_length)
     if reference:
