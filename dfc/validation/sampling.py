@@ -10,7 +10,9 @@ _PLAIN = SamplingConfig()
 def problems(sampling: SamplingConfig, path: str = "sampling.") -> list[str]:
     """Returns what is wrong with how such a policy samples, one sentence each.
 
-    `path` leads to it in the configuration, with a dot behind it.
+    Args:
+      sampling: how the policy samples.
+      path: what leads to it in the configuration, with a dot behind it.
     """
     values = dataclasses.asdict(dataclasses.replace(sampling, temperature=_PLAIN.temperature))
     found = temperature_problems(sampling, path, "without chance all samples of a group are the same")
