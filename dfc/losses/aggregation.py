@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import get_args
 
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from dfc.losses.inputs import not_negative, one_of, rows_inputs, same_shape, token_values_input
 from dfc.losses.loss import Loss, summed
-from dfc.losses.sequences import Unit, sum_over_units
+from dfc.losses.sequences import Packing, Unit, sum_over_units
 
 
 def aggregate(
@@ -56,17 +57,31 @@ def aggregate(
     check_unit(where, unit, max_length)
     array = token_values_input(where, "values", values)
     counted, packing = rows_inputs(where, mask, segments, num_segments, array.shape)
-    array = jnp.where(counted, array, 0)
-    total = sum_over_units(array, counted, unit, packing) / (max_length or 1)
-    # Bounded values of both signs may overflow in the sum: infinity less infinity.
-    total = jnp.where(jnp.isnan(total) & jnp.isfinite(array).all(), jnp.inf, total)
-    averaged: Unit = "token" if unit == "token" else "sequence"
-    sums = {}
+    found = {}
     for name, metric in (metrics or {}).items():
-        found = jnp.asarray(metric).astype(array.dtype)
-        same_shape(where, name, found.shape, array.shape)
-        sums[name] = sum_over_units(found, counted, averaged, packing)
-    weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(array.dtype)) > 0).sum()
+        found[name] = jnp.asarray(metric)
+        same_shape(where, name, found[name].shape, array.shape)
+    return sums_of(jnp.where(counted, array, 0), found, counted, packing, unit, max_length)
+
+
+def sums_of(
+    values: jax.Array,
+    metrics: Mapping[str, jax.Array],
+    counted: jax.Array,
+    packing: Packing,
+    unit: Unit,
+    max_length: float,
+) -> Loss:
+    """The same of arrays that are checked; values are finite where nothing counts."""
+    total = sum_over_units(values, counted, unit, packing) / (max_length or 1)
+    # Bounded values of both signs may overflow in the sum: infinity less infinity.
+    total = jnp.where(jnp.isnan(total) & jnp.isfinite(values).all(), jnp.inf, total)
+    averaged: Unit = "token" if unit == "token" else "sequence"
+    sums = {
+        name: sum_over_units(metric.astype(values.dtype), counted, averaged, packing)
+        for name, metric in metrics.items()
+    }
+    weight = counted.sum() if unit == "token" else (packing.sums(counted.astype(values.dtype)) > 0).sum()
     return summed(packing.checked(total), weight, sums)
 
 

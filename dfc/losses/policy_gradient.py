@@ -10,9 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from dfc.losses.aggregation import aggregate, check_unit
+from dfc.losses.aggregation import check_unit, sums_of
 from dfc.losses.exponentials import k3_divergence, scaled_exp
-from dfc.losses.inputs import advantages_input, constant_input, not_negative, one_of, policy_inputs, token_values_input
+from dfc.losses.inputs import (
+    advantages_input,
+    constant_input,
+    not_negative,
+    one_of,
+    policy_inputs,
+    same_shape,
+    token_values_input,
+)
 from dfc.losses.loss import Loss
 from dfc.losses.sequences import Packing, Unit
 
@@ -132,7 +140,7 @@ def clipped_surrogate(
     high = _check_clip(where, clip_ratio, clip_ratio_high)
     log_r = token_values_input(where, "log_ratio", log_ratio)
     advantage = advantages_input(where, advantages, log_r)
-    weight = jnp.zeros_like(log_r) if log_weight is None else constant_input(where, "log_weight", log_weight, log_r)
+    weight = jnp.zeros_like(log_r) if log_weight is None else _constant_factor(where, log_weight, log_r)
     r = scaled_exp(log_r, 1.0)
     clipped = ((r > 1 + high) & (advantage > 0)) | ((r < 1 - clip_ratio) & (advantage < 0))
     # The branch is chosen before the exponentials: that of a branch not taken may overflow. `minimum` of the two
@@ -315,15 +323,7 @@ def grpo_loss(
         metrics["kl"] = k3_divergence(reference - logp)
         if kl_coefficient:
             values = values + k3_divergence(reference - logp, kl_coefficient)
-    return aggregate(
-        values,
-        counted,
-        unit=unit,
-        max_length=max_length,
-        metrics=metrics,
-        segments=segments,
-        num_segments=num_segments,
-    )
+    return sums_of(values, metrics, counted, packing, unit, max_length)
 
 
 def _check_clip(where: str, clip_ratio: float, clip_ratio_high: float | None) -> float:
@@ -333,3 +333,10 @@ def _check_clip(where: str, clip_ratio: float, clip_ratio_high: float | None) ->
         raise ValueError(f"{where}: clip_ratio must be in [0, 1), got {clip_ratio}")
     not_negative(where, clip_ratio_high=high)
     return high
+
+
+def _constant_factor(where: str, log_weight: ArrayLike, like: jax.Array) -> jax.Array:
+    """The logarithm of a factor without gradient, in the shape of the logarithms of ratios."""
+    array = token_values_input(where, "log_weight", log_weight)
+    same_shape(where, "log_weight", array.shape, like.shape)
+    return jax.lax.stop_gradient(array.astype(like.dtype))
