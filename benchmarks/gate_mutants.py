@@ -253,7 +253,7 @@ def _helpers(mutated: str) -> frozenset[str]:
 
 
 def tried(record: Record, mutant: Mutant, limit: float, known: dict[str, Any], *, complete: bool) -> dict[str, Any]:
-    """Returns what became of a mutant: "killed" by which gate and test, or "survived".
+    """Returns the result of a mutant: "killed" by which gate and test, or "survived".
 
     Args:
       record: which tests reach what.

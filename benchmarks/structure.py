@@ -13,7 +13,7 @@ but for the surface of ``import dfc``, which imports inside functions; imports u
 ``tests/test_import_direction.py`` defines them: those it objects to, and those it lets pass by name.
 
 One step. Two runs of two iterations, of GRPO and of Language Self-Play, on the bundled model. Recorded is every
-function of ours that begins between the record of the first iteration's metrics and that of the second's, and those
+function of dfc that begins between the record of the first iteration's metrics and that of the second's, and those
 that are running then; compiled programs are forgotten before, so that what is inside them runs, too. A person who
 changes a step of the method opens the files of those functions that handle a value of the step: one of their names has
 one of the words `WORDS` in it. To these come the files of their arguments' data classes and named tuples: what holds
@@ -24,7 +24,7 @@ Beside the lines of the files stand the lines of the functions that ran and were
 An action's tokens. Files, of those that ran in the step of GRPO, all rooms but reports, that read, write or carry the
 log-probabilities of the tokens from the sampler to the loss: they name the field `FIELD`, or a class that has it.
 
-A method of one's own. Lines of the file that ``--method`` names; 0 without one.
+A method of your own. Lines of the file that ``--method`` names; 0 without one.
 """
 
 import argparse
@@ -401,7 +401,7 @@ def figures(*, trace: bool, method: str) -> dict[str, Any]:
 
     Args:
       trace: whether steps of methods are recorded, which takes two minutes.
-      method: the file of a method of one's own; may be empty, or not exist yet.
+      method: the file of a method of your own; may be empty, or not exist yet.
     """
     product = python_files(*PRODUCT)
     found: dict[str, Any] = {
@@ -449,7 +449,7 @@ def table(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"one step of {name}", value))
     if "token_files" in found:
         rows.append(("an action's tokens pass", f"{len(found['token_files'])} files"))
-    return [*rows, ("a method of one's own", f"{found['method_lines']} lines")]
+    return [*rows, ("a method of your own", f"{found['method_lines']} lines")]
 
 
 def main() -> None:
@@ -457,7 +457,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="everything, with the names of files")
     parser.add_argument("--no-trace", action="store_true", help="without the steps, which take two minutes")
-    parser.add_argument("--method", default="", help="file of a method of one's own", metavar="FILE")
+    parser.add_argument("--method", default="", help="file of a method of your own", metavar="FILE")
     parser.add_argument("--record", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
