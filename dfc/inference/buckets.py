@@ -48,12 +48,9 @@ class Shapes:
     def best_prefill(self, pending: Sequence[Sequence[tuple[int, int]]], costs: Costs) -> tuple[int, int, float]:
         """Returns (rows, width) with the most useful work per unit of device work, and that ratio.
 
-        Done is what the tokens that are processed would cost if no row had to be as wide as another.
-
-        Args:
-          pending: of every shard, pending tokens of its conversations and positions those have to read, in the order
-            in which they take part.
-          costs: of device work.
+        Done is what the tokens that are processed would cost if no row had to be as wide as another. `pending` has, of
+        every shard, pending tokens of its conversations and positions those have to read, in the order in which they
+        take part.
         """
         best = self.rows[0], self.prefill_buckets[0], -1.0
         for rows in self.rows:

@@ -58,13 +58,8 @@ def fill(
 ) -> Filled:
     """Returns the arrays of a call.
 
-    Args:
-      plan: of the call.
-      slot_allocator: of the slots.
-      at: the slot of each row that takes part.
-      states: by slot.
-      default: the sampling of idle rows.
-      apart: whether hosts have conversations of their own.
+    `at` has the slot of each row that takes part, `default` is the sampling of idle rows; `apart`: hosts have
+    conversations of their own.
     """
     count, decodes = slot_allocator.shards * plan.rows, plan.stage == DECODE
     held, num_new, budget, adapter = (np.zeros(count, np.int32) for _ in range(4))

@@ -32,10 +32,7 @@ class ActionTrie:
 
     @classmethod
     def build(cls, replies: Sequence[Sequence[int]]) -> "ActionTrie":
-        """Builds the trie of some replies; the same reply twice counts once.
-
-        Args:
-          replies: tokens of each whole reply, its end token included.
+        """Builds the trie of whole replies, end tokens included; the same reply twice counts once.
 
         Raises:
           ValueError: no reply, an empty one, a negative token id, or a reply that is the beginning of another, so that
@@ -131,12 +128,9 @@ def action_replies(
 ) -> list[list[int]]:
     """Returns the tokens of every reply that is just an action: its text, then an end token; one reply per end token.
 
-    An action is tokenized in the tokenizer's one way; other tokens of the same text are no reply.
-
-    Args:
-      actions: texts, e.g. a game's `legal_actions()`.
-      encode: text to tokens without an end token, e.g. `dfc.models.chat.ChatTokenizer.encode_reply`.
-      end_token_ids: those that may end a reply; the tokenizer's first one keeps it to what its chat template writes.
+    An action is tokenized in the tokenizer's one way; other tokens of the same text are no reply. `encode` adds no end
+    token (`dfc.models.chat.ChatTokenizer.encode_reply`). Of `end_token_ids`, the tokenizer's first one keeps it to what
+    its chat template writes.
 
     Raises:
       ValueError: no end token, or an action without tokens.
@@ -162,14 +156,9 @@ def cut_reply(
 ) -> str | None:
     """Returns why one of some actions cannot be written to its end, as a text that follows its name; None if all can.
 
-    The end token needs no room: an action that fills the reply is whole.
-
-    Args:
-      actions: texts, e.g. a game's `legal_actions()`.
-      encode: text to tokens without an end token, e.g. `dfc.models.chat.ChatTokenizer.encode_reply`.
-      decode: tokens to text, e.g. `dfc.models.chat.ChatTokenizer.decode`.
-      limit: tokens of one reply at most.
-      stop: a reply ends with the first token whose text completes one of these strings.
+    The end token needs no room: an action that fills the reply is whole. `encode` (without an end token) and `decode`
+    are e.g. `encode_reply` and `decode` of `dfc.models.chat.ChatTokenizer`. A reply has at most `limit` tokens, and
+    ends with the first token whose text completes a string of `stop`.
     """
     spelled = [(action, list(encode(action))) for action in actions]
     longest, token_ids = max(spelled, key=lambda pair: len(pair[1]), default=("", []))

@@ -61,13 +61,8 @@ def sizes_of(sharding: Sharding, model: DecoderConfig, mesh: MeshConfig, of_a_ho
     """Returns the axes' sizes of a way of splitting.
 
     ``training``: as they are. ``tensor``: a copy of the weights on as many devices of a host as divide the key/value
-    heads, or the query heads where none does. ``replicated``: a copy on every device.
-
-    Args:
-      sharding: which way.
-      model: what is split.
-      mesh: of training, every size above 0.
-      of_a_host: devices of one host.
+    heads, or the query heads where none does. ``replicated``: a copy on every device. `mesh` is of training, every size
+    above 0; `of_a_host` counts devices of one host.
     """
     devices = mesh.data * mesh.fsdp * mesh.tensor
     if sharding == "training":
@@ -146,18 +141,10 @@ def choose(
     host or further, and every collective costs a little. On one device and where memory is not known (CPUs),
     ``training``.
 
-    Args:
-      asked: for which.
-      model: what is split.
-      mesh: of training, every size above 0.
-      of_a_host: devices of one host.
-      platform: of the devices.
-      memory: bytes of one device; None: not known.
-      rows: conversations of a call.
-      conversations: in the caches of all engines.
-      positions: of one conversation.
-      nf4: whether the weights are held in four bits.
-      policies: whose weights are split for playing at once, all engines' counted.
+    `mesh` is of training, every size above 0; `of_a_host` counts devices of one host, each with `memory` bytes (None:
+    not known). `rows` counts conversations of a call, `conversations` those in the caches of all engines, each of
+    `positions`. With `nf4` the weights are held in four bits; `policies` counts those whose weights are split for
+    playing at once, in all engines.
     """
     if asked != "auto":
         return DecodingMesh(asked, sizes_of(asked, model, mesh, of_a_host), mesh, "asked for")

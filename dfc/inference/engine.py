@@ -209,12 +209,8 @@ class Engine:
     ) -> int:
         """Gives a new conversation a slot.
 
-        Args:
-          seed: of what it samples.
-          policy: who answers.
-          adapter: its place in the policy's pool of adapters.
-          sampling: how it samples; None: as the engine does. A setting with a filter (top-k, top-p) that no
-            conversation had before compiles the programs again.
+        `seed` decides what it samples; `adapter` is its place in the policy's pool of adapters. `sampling` None: as the
+        engine does. A setting with a filter (top-k, top-p) that no conversation had before compiles the programs again.
 
         Raises:
           ValueError: no slot is free, or there is no such policy or adapter.
@@ -263,14 +259,10 @@ class Engine:
     ) -> bool:
         """Asks for a reply; returns False, and does nothing, if no room is left for a single token.
 
-        A reply is cut at `max_reply_length` tokens, or where the conversation reaches `max_length`.
-
-        Args:
-          slot: of the conversation.
-          max_reply_length: tokens.
-          actions: the replies allowed; None: all. Log-probabilities are those of the restricted distribution.
-          ends: of this reply's stop strings (`dfc.inference.stop_strings`); None: the engine's.
-          sampling: of this reply; None: as the conversation was opened. About filters see `open`.
+        A reply is cut at `max_reply_length` tokens, or where the conversation reaches `max_length`. `actions` are the
+        replies allowed (None: all); log-probabilities are those of the restricted distribution. `ends` is of this
+        reply's stop strings (`dfc.inference.stop_strings`; None: the engine's), `sampling` of this reply (None: as the
+        conversation was opened; about filters see `open`).
 
         Raises:
           ValueError: the slot is free, is answering already, or has nothing to reply to.
@@ -488,9 +480,8 @@ class Engine:
     def warm_up(self, *, score: bool = False, actions: bool = False) -> int:
         """Compiles the programs that prefill, decode and copy, for all policies; returns how many.
 
-        Args:
-          score: compile those that score, too.
-          actions: compile those with constraints, too; a trie larger than most games need is still a new program.
+        On request also those that score and those with constraints; a trie larger than most games need is still a new
+        program.
         """
         sizes, count = self._shapes, 0
         trie_sizes = [(0, 0), *([self._planner.trie_size([])] if actions else [])]

@@ -57,13 +57,9 @@ def shared(
     only what is new after a copy. Looked for are whole blocks of `LEAST` tokens, so that the work grows with the tokens
     there are; what a slot's own leftover holds is taken over however little it is.
 
-    Args:
-      new: slots of conversations that want a reply and have nothing in the cache, in the order in which they would
-        read.
-      states: of all conversations, by slot.
-      left: the contents of slots whose conversations were closed, until other tokens are written there.
-      shard: of a slot; nothing is copied between shards.
-      weights: the number of those that a conversation's next tokens are processed with.
+    The conversations of the slots `new` want a reply and have nothing in the cache; they are in the order in which they
+    would read. `left` has the contents of slots whose conversations were closed, until other tokens are written there.
+    Nothing is copied between shards; `weights` numbers those that a conversation's next tokens are processed with.
 
     Returns:
       The copies, of which what a slot's own leftover holds is one from itself; and the slots that wait, with the slot

@@ -203,20 +203,10 @@ class Programs:
         *,
         shape: Shape,
     ) -> tuple[jax.Array, jax.Array, Cache]:
-        """Processes tokens [R, W] and samples one token per row after the last of them.
+        """Processes tokens int32 [R, W] and samples one token per row after the last of them.
 
-        Args:
-          weights: of the policy.
-          cache: of all slots; donated.
-          rows: of the call.
-          tokens: int32 [R, W].
-          uniform: float32 [R], in [0, 1).
-          trie: of constraints, or None.
-          shape: static.
-
-        Returns:
-          token ids int32 [R]; log-probabilities float32 [K, R], of the distribution sampled from and the plain one; the
-          cache.
+        `uniform` float32 [R] is in [0, 1); the cache of all slots is donated, `shape` is static. Returns token ids
+        int32 [R]; log-probabilities float32 [K, R], of the distribution sampled from and the plain one; the cache.
         """
         model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
         last = jnp.maximum(jnp.asarray(rows.count) - 1, 0)
@@ -260,17 +250,9 @@ class Programs:
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, Cache]:
         """Processes each row's last token, samples the next, and so on, until too few rows are still writing.
 
-        Args:
-          weights: of the policy.
-          cache: of all slots; donated.
-          rows: of the call; `count` is not read.
-          token: int32 [R], the last token of each.
-          uniform: float32 [R, n], of each token sampled.
-          stops: bool [V], tokens that end a reply.
-          trie: of constraints, or None.
-          limit: int32, steps at most; up to n.
-          least: int32, rows that have to be writing for another step.
-          shape: static.
+        `token` int32 [R] is the last one of each row, `uniform` float32 [R, n] is of each token sampled, `stops` bool
+        [V] are the tokens that end a reply. There are at most `limit` steps (int32, up to n); `least` rows (int32) have
+        to be writing for another one. `rows.count` is not read; the cache of all slots is donated, `shape` is static.
 
         Returns:
           token ids int32 [R, n]; log-probabilities float32 [K, R, n]; how many each row sampled, int32 [R]; steps,

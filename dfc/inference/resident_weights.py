@@ -26,12 +26,7 @@ class ResidentWeights:
     """
 
     def __init__(self, config: DecoderConfig, mesh: Mesh | None) -> None:
-        """Moves nothing yet.
-
-        Args:
-          config: of the model.
-          mesh: of the engine; None: one device, where weights are used as they are given.
-        """
+        """Moves nothing yet; `mesh` is the engine's, None: one device, where weights are used as they are given."""
         self._config, self._mesh = config, mesh
         # What was given, its copy or itself, and the arrays it had.
         self._moved: list[tuple[_Tree, _Tree, list[jax.Array]]] = []

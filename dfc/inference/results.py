@@ -19,15 +19,9 @@ def take_sampled(
 ) -> EngineReply | None:
     """Takes over what a row sampled; returns the reply if that ended it, or one without tokens that has read all.
 
-    Args:
-      slot: the row's.
-      state: of its conversation, which already counts what was processed as cached.
-      version: of the weights.
-      token_ids: sampled, in order.
-      logprobs: [1 or 2, n] of them: sampled, and plain ones if they are computed.
-      stops: bool [V], the tokens that end a reply.
-      counts: of the engine; sampled tokens and useful steps are added.
-      decoded: whether a decode call sampled them.
+    `state` already counts what was processed as cached; `logprobs` [1 or 2, n] are sampled, and plain ones if they are
+    computed; `stops` bool [V] are the tokens that end a reply. Sampled tokens and useful steps are added to `counts`;
+    `decoded`: a decode call sampled them.
 
     Raises:
       DecodingError: a log-probability is not a number.

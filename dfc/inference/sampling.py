@@ -216,13 +216,9 @@ def _largest_floor(candidates: jax.Array, weights: jax.Array, wanted: jax.Array,
     """Returns the largest float32 value such that the logits not below it weigh enough together; -inf if none do.
 
     Floats are halved in the order of their bits, so 32 rounds find the very value, whatever the logits' range. Counts
-    are sums of float32 ones: exact up to 2**24, and twice as fast as integers on a CPU.
-
-    Args:
-      candidates: logits in blocks, [B, N, block].
-      weights: of each, 0 or more, in the same shape.
-      wanted: what must remain, [B].
-      largest: the largest logit, where the search begins, [B].
+    are sums of float32 ones: exact up to 2**24, and twice as fast as integers on a CPU. `candidates` are logits in
+    blocks, [B, N, block], each with one of `weights`, 0 or more; `wanted` [B] must remain; `largest` [B] is the largest
+    logit, where the search begins.
     """
 
     def halve(_: jax.Array, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -251,12 +247,9 @@ def _from_order(numbers: jax.Array) -> jax.Array:
 def _first_beyond(weights: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns where the running sum of the weights passes the target, int32 [B], and the sum before that place.
 
-    A parallel sum adds in another order at every place, so it may rise where a weight is 0, and end below the target.
-    A place of weight 0 is never the answer; if no place is beyond the target, the last with a weight is.
-
-    Args:
-      weights: [B, N], 0 or more.
-      target: [B].
+    A parallel sum adds in another order at every place, so it may rise where a weight is 0, and end below the target. A
+    place of weight 0 is never the answer; if no place is beyond the target, the last with a weight is. Weights are
+    [B, N], 0 or more, targets [B].
     """
     indices = jnp.arange(weights.shape[-1], dtype=jnp.int32)[None]
     running = jnp.cumsum(weights, axis=-1)
@@ -272,9 +265,7 @@ def _first_beyond(weights: jax.Array, target: jax.Array) -> tuple[jax.Array, jax
 def uniforms(seeds: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Returns float32 numbers in [0, 1) that depend only on (seed, index): splitmix64 of both, its top 24 bits.
 
-    Args:
-      seeds: uint64, any shape, e.g. [B, 1].
-      indices: uint64, a shape that broadcasts with it, e.g. [B, n]: positions of tokens in their conversations.
+    Both are uint64 and broadcast, e.g. [B, 1] and [B, n]; indices are positions of tokens in their conversations.
     """
     with np.errstate(over="ignore"):
         z = seeds + (indices + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

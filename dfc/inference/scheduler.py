@@ -65,9 +65,7 @@ class Planner:
     def next(self, ready: Ready, number: Callable[[SlotState], int]) -> tuple[Plan, list[int]]:
         """Returns what the next call is, and the slots it is for.
 
-        Args:
-          ready: conversations that want a call.
-          number: the number of a conversation's policy, the same for policies with the same weights.
+        The `number` of a conversation is its policy's, the same for policies with the same weights.
         """
         plan, chosen = self._largest(ready, number)
         return self._agreed(plan, ready, number) if self.apart else (plan, chosen)

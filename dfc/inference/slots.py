@@ -249,12 +249,9 @@ class SlotAllocator:
     """
 
     def __init__(self, slots: int, shards: int, own: Mesh | None) -> None:
-        """Lays out slots.
+        """Lays out slots, those of all hosts together, rounded up to a multiple of the shards of all hosts.
 
-        Args:
-          slots: of all hosts together; rounded up to a multiple of the shards.
-          shards: of all hosts.
-          own: the mesh, if this host has only the slots of its own devices.
+        `own` is the mesh, if this host has only the slots of its own devices.
 
         Raises:
           ValueError: devices of other hosts belong to this host's shards.

@@ -36,11 +36,7 @@ class StopStrings:
         object.__setattr__(self, "strings", tuple(self.strings))
 
     def __call__(self, token_ids: Sequence[int]) -> int | None:
-        """Returns the smallest number of leading tokens whose text contains a string, None if there is none yet.
-
-        Args:
-          token_ids: of the reply so far.
-        """
+        """Returns how many leading tokens of a reply so far it takes to contain a string; None: it contains none."""
         if not self.strings or not self._complete(token_ids, len(token_ids)):
             return None
         low, high = 0, len(token_ids)  # not complete with `low` tokens, complete with `high`
