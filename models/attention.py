@@ -68,14 +68,8 @@ def automatic(
 ) -> AttentionProgram:
     """Returns the program that ``auto`` stands for on a platform; see `choose`.
 
-    Args:
-      platform: ``cpu``, ``gpu`` or ``tpu``.
-      capability: of an NVIDIA GPU, text such as ``9.0``.
-      dtype: of the queries.
-      length: T.
-      head_dim: H.
-      soft_cap: of the logits.
-      alike: whether heads of queries and keys are split over tensor devices.
+    The platform is ``cpu``, ``gpu`` or ``tpu``, `capability` that of an NVIDIA GPU, text such as ``9.0``; `dtype` is of
+    the queries, `length` T, `head_dim` H; `alike`: heads of queries and keys are split over tensor devices.
     """
     if platform == "tpu" and length % 128 == 0:
         return "splash"
@@ -95,13 +89,8 @@ def causal_attention(
 ) -> jax.Array:
     """Returns [B, N, T, H], of the queries' dtype.
 
-    Args:
-      query: [B, N, T, H], rotated.
-      key: [B, K, T, H], rotated.
-      value: [B, K, T, H].
-      segments: int32 [B, T]; 0 is padding, which attends to padding only.
-      spec: scale, window, cap.
-      execution: which program, on which devices.
+    `query` [B, N, T, H] and `key` [B, K, T, H] are rotated, `value` is [B, K, T, H]; `segments` int32 [B, T] are 0 at
+    padding, which attends to padding only.
     """
     program = choose(execution, spec, query, key.shape[1])
     if program == "splash":

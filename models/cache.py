@@ -195,11 +195,8 @@ def put_rows(cache: Cache, slots: jax.Array, new: Cache) -> Cache:
 def copy_rows(cache: Cache, sources: jax.Array, targets: jax.Array, positions: jax.Array) -> Cache:
     """Writes the first positions of some slots [R] into others, a block at a time; in place if the cache was donated.
 
-    Args:
-      cache: of all slots.
-      sources: int32 [R], none of them a target.
-      targets: int32 [R]; one past the last slot is left out.
-      positions: int32 scalar; as many are copied at least, in whole blocks.
+    `sources` int32 [R] are none of them a target; of `targets` int32 [R], one past the last slot is left out. As many
+    as `positions` (int32 scalar) are copied at least, in whole blocks.
     """
     most = cache[0].positions
     size = min(BLOCK, most)

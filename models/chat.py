@@ -165,11 +165,9 @@ class ChatTokenizer:
     def load(cls, folder: Path, *, enable_thinking: bool | None = None) -> "ChatTokenizer":
         """Reads the tokenizer, chat template and end-of-turn token ids of a folder in the Hugging Face layout.
 
-        Args:
-          folder: holds the tokenizer and config files.
-          enable_thinking: handed to the template, which decides what it means (Qwen 3: False opens every reply with
-            an empty block of thoughts); None leaves the template its default. Runs, players and servers pass what was
-            configured.
+        `enable_thinking` is handed to the template, which decides what it means (Qwen 3: False opens every reply with
+        an empty block of thoughts); None leaves the template its default. Runs, players and servers pass what was
+        configured.
 
         Raises:
           WeightsError: the folder has no tokenizer or chat template or broken ones, asks for code of its own, its
@@ -203,9 +201,7 @@ class ChatTokenizer:
     def first_turn(self, content: str, *, system: str | None = None) -> list[int]:
         """Returns the tokens of a new conversation up to where the first reply begins.
 
-        Args:
-          content: the first user message.
-          system: the system message; None leaves it to the template, which may have its own.
+        `system` None leaves the system message to the template, which may have its own.
 
         Raises:
           WeightsError: a system message was given and the template shows it in a way that cannot be appended to.
@@ -215,10 +211,7 @@ class ChatTokenizer:
     def next_turn(self, content: str, *, closed: bool) -> list[int]:
         """Returns the tokens to append to a reply's own, up to where the next reply begins.
 
-        Args:
-          content: the next user message.
-          closed: whether the reply's tokens already end with one of `end_token_ids`; otherwise the template's own comes
-            first.
+        `closed`: the reply's tokens already end with one of `end_token_ids`; otherwise the template's own comes first.
         """
         token_ids = self._next(content)
         return list(token_ids) if closed else [*self._close, *token_ids]

@@ -173,11 +173,8 @@ def rendering(
     it runs here, so it does not matter in which thread this is called. The text depends on the arguments alone: a
     template that asks for the day (``strftime_now``, ``date_string``) gets a fixed one, and nothing random is there.
 
-    Args:
-      template: a Jinja template.
-      special_tokens: the tokenizer's, by name (``bos_token``).
-      enable_thinking: passed to the template; None leaves it undefined, so that the template's own default holds.
-      folder: named in errors.
+    `special_tokens` are the tokenizer's, by name (``bos_token``). `enable_thinking` None is undefined in the template,
+    so that its own default holds. Errors name `folder`.
 
     Raises:
       WeightsError: the template does not compile or exceeds a limit, then or when a conversation is rendered, or the
@@ -250,11 +247,7 @@ def _answer(process: "subprocess.Popen[bytes]", request: dict[str, Any] | None =
 
 
 def read(render: Render, folder: Path) -> ChatTemplate:
-    """Finds the parts of a template.
-
-    Args:
-      render: (role, content) pairs -> text, as `rendering` gives it.
-      folder: named in errors.
+    """Finds the parts of a template from the function that `rendering` returns; errors name `folder`.
 
     Raises:
       WeightsError: the template fails on plain conversations, or no fixed parts explain what it renders.
@@ -385,12 +378,8 @@ def _last(render: Render, head: str) -> str | None:
 def _empty_thought(tail: str, shown: str, last: str | None, *, whole_thoughts: bool, folder: Path) -> str:
     """Returns `ChatTemplate.empty_thought`; refuses other text that the template puts between its prompt and a reply.
 
-    Args:
-      tail: the prompt.
-      shown: what stands before an earlier reply.
-      last: what stands before the last one.
-      whole_thoughts: whether the thoughts of an earlier reply stand where the empty block does.
-      folder: named in errors.
+    `tail` is the prompt; `shown` stands before an earlier reply, `last` before the last one; `whole_thoughts`: the
+    thoughts of an earlier reply stand where the empty block does.
     """
     thought, found = _thought(tail), ""
     is_open = _is_open(thought)
@@ -413,13 +402,9 @@ def _empty_thought(tail: str, shown: str, last: str | None, *, whole_thoughts: b
 def _thought_clauses(thinking: str, second: str, kept: str, thought: str, *, added: bool, folder: Path) -> list[str]:
     """Reads whether the thoughts of an earlier reply stay or are left out; refuses any other change.
 
-    Args:
-      thinking: two turns whose first reply has thoughts.
-      second: the same without thoughts.
-      kept: the same with them in the place of an empty block, of the prompt or after it.
-      thought: what the prompt writes of a block.
-      added: whether an empty block, or its end, stands between the prompt and a reply without thoughts.
-      folder: named in errors.
+    `thinking` is two turns whose first reply has thoughts, `second` the same without thoughts, `kept` the same with
+    them in the place of an empty block, of the prompt or after it; `thought` is what the prompt writes of a block;
+    `added`: an empty block, or its end, stands between the prompt and a reply without thoughts.
     """
     user1, reply1, user2 = _USERS[0], _REPLIES[0], _USERS[1]
     if thinking == second.replace(reply1, _THOUGHT + reply1) and not added:
@@ -436,11 +421,8 @@ def _thought_clauses(thinking: str, second: str, kept: str, thought: str, *, add
 def _block_clauses(prompt: str, shown: str, last: str | None, *, in_replies: bool) -> list[str]:
     """Names text that stands before a reply at one time and not at another, such as an empty <think> block.
 
-    Args:
-      prompt: what stands before a reply that is not written yet.
-      shown: before an earlier one.
-      last: before the last one.
-      in_replies: whether `shown` is the prompt with what replies without thoughts have here too.
+    `prompt` stands before a reply that is not written yet, `shown` before an earlier one, `last` before the last one;
+    `in_replies`: `shown` is the prompt with what replies without thoughts have here too.
     """
     clauses = []
     if prompt != shown and not in_replies:

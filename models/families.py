@@ -314,13 +314,10 @@ def _label_fields(config: DecoderConfig, base: Mapping[str, Any]) -> dict[str, A
 def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns the contents of a ``config.json`` that `from_config_json` reads back as `config` (but for its dtype).
 
-    Rotary settings and dtype are written in both spellings, so that transformers 4 and 5, and servers built on
-    either, compute the same model. Gemma 3 is written as its text model, ``Gemma3ForCausalLM``.
-
-    Args:
-      config: what to describe.
-      base: the ``config.json`` the weights came from; its fields without effect on the logits (token ids, longest
-        context, ...) are kept, and its architecture if that computes the same.
+    Rotary settings and dtype are written in both spellings, so that transformers 4 and 5, and servers built on either,
+    compute the same model. Gemma 3 is written as its text model, ``Gemma3ForCausalLM``. Of `base`, the ``config.json``
+    the weights came from, fields without effect on the logits (token ids, longest context, ...) are kept, and its
+    architecture if that computes the same.
 
     Raises:
       WeightsError: if no family computes this decoder.
@@ -378,10 +375,7 @@ def tensor_names(config: DecoderConfig) -> dict[Path, TensorName]:
 def check_layers(config: DecoderConfig, folder: object, tensors: Iterable[str]) -> None:
     """Compares how many layers a decoder has with what its files hold, before anything is built for each of them.
 
-    Args:
-      config: the decoder.
-      folder: of the model, for the message.
-      tensors: names of all tensors in its files; none leaves the question open.
+    `tensors` are the names of all tensors in the model's files; none leaves the question open.
 
     Raises:
       WeightsError: the highest layer of the files is not the decoder's last one.

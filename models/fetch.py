@@ -89,14 +89,9 @@ def convert(
 ) -> None:
     """Writes the model of a GGUF file as a folder in the layout of Hugging Face, weights in float32.
 
-    The folder appears whole or not at all, and only if its chat template and tokenizer can be used here.
-
-    Args:
-      file: the GGUF file.
-      folder: where to, on a disk; if it exists, it is empty or was written by this function.
-      source: what to write into `SOURCE`, beside the file's own name and digest.
-      licence: the text of `LICENSE`, None writes none.
-      told: is given a line now and then.
+    The folder appears whole or not at all, and only if its chat template and tokenizer can be used here. It is on a
+    disk, and if it exists, it is empty or was written by this function. `source` is written into `SOURCE`, beside the
+    file's own name and digest, `licence` into `LICENSE` (None writes none); `told` is given a line now and then.
 
     Raises:
       WeightsError: the folder holds something else, or the file cannot be converted: lists why.

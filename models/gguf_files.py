@@ -185,11 +185,8 @@ def config_json(file: GgufFile) -> tuple[DecoderConfig, dict[str, Any]]:
 def tensors(file: GgufFile, config: DecoderConfig) -> list[TensorToWrite]:
     """Returns the tensors of a model by their names in the Hugging Face layout, in float32.
 
-    Each is read and turned into float32 when its turn comes.
-
-    Args:
-      file: what `read` returned.
-      config: its decoder, from `config_json`.
+    Each is read and turned into float32 when its turn comes. `file` is from `read`, `config`, its decoder, from
+    `config_json`.
 
     Raises:
       WeightsError: lists every tensor that is missing, unknown, misshapen, or of a type that is not read. Fetching one

@@ -55,11 +55,7 @@ _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 
 
 def tokenizer_files(path: Path, fields: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the tokenizer files of a model by name: their texts.
-
-    Args:
-      path: of the GGUF file, for messages.
-      fields: its metadata.
+    """Returns the tokenizer files of a model by name: their texts, from a GGUF file's metadata; messages name `path`.
 
     Raises:
       WeightsError: the file has no chat template, or its tokenizer is none that is converted here: names what is not.

@@ -34,11 +34,8 @@ def revision(path: str) -> str:
 def folder(path: str, *, weights: bool = True) -> Path:
     """Returns the folder of a model of the Hub, downloaded where it is not in the cache yet.
 
-    Of a name with a commit the Hub is not needed once the files are in the cache.
-
-    Args:
-      path: ``ORG/NAME`` or ``ORG/NAME@REVISION``.
-      weights: False: everything but the weights.
+    Of a name with a commit the Hub is not needed once the files are in the cache. `path` is ``ORG/NAME`` or
+    ``ORG/NAME@REVISION``; `weights` False: everything but the weights.
 
     Raises:
       WeightsError: see `revision`; the model has no safetensors, or a file's name in its index leads elsewhere.

@@ -49,10 +49,7 @@ def resolve(path: str, *, weights: bool = True) -> Location:
 
     A folder of that name in the working directory is reached as ``./tiny_player``; ``gs://...`` is an address.
     ``ORG/NAME`` is a model of the Hub if there is no folder ``ORG`` here; it is downloaded (`dfc.models.hub`).
-
-    Args:
-      path: what is named.
-      weights: False: of the Hub's model everything but the weights.
+    `weights` False: of the Hub's model everything but the weights.
 
     Raises:
       WeightsError: if the folder has no ``config.json``, or the Hub no such model.

@@ -170,11 +170,8 @@ def merge(params: Params, adapters: AdapterTree, scale: float, *, dtype: jax.typ
     The sum is taken in float32 and rounded once to the kernel's dtype; a kernel that is a jax array outside jit keeps
     its sharding. Both layouts are served; `params` and `adapters` must have the same one.
 
-    Args:
-      params: the weights the adapters were trained on.
-      adapters: one adapter, not a pool.
-      scale: alpha / rank.
-      dtype: of kernels that are stored in nf4; all of them become plain arrays. None if there are no such.
+    `adapters` are one adapter, not a pool, with scale alpha / rank. `dtype` is of kernels that are stored in nf4, all
+    of which become plain arrays; None if there are no such.
 
     Raises:
       ValueError: if an adapter has no kernel of its shape (a pool, another layout, another model), or if there are nf4
@@ -212,12 +209,8 @@ def average(one: AdapterTree, other: AdapterTree, *, weight: float = 0.5) -> tup
     correction has up to twice the rank; averaging a and b apart would be another model altogether. The best
     approximation of rank R, in the Frobenius norm, keeps its R largest singular values (Eckart and Young 1936); they
     are found from 2R x 2R matrices, without forming the product. The columns of the new a get the mean length of the
-    old ones, so that training continues as from any adapter, also where the correction is zero.
-
-    Args:
-      one: adapters, in either layout, of one scale.
-      other: adapters of the same shapes.
-      weight: of `other`.
+    old ones, so that training continues as from any adapter, also where the correction is zero. Both are in either
+    layout, of one scale and the same shapes; `weight` is of `other`.
 
     Returns:
       The adapters, and the Frobenius norm of what they miss over that of the exact average, all projections together;

@@ -228,14 +228,9 @@ def misfits(
 ) -> list[str]:
     """Returns what is missing, misshapen, of another dtype or extra: one sentence per tensor.
 
-    Args:
-      stored: the tensors of the files.
-      expected: names and shapes of the required ones.
-      missing: the text about an absent tensor.
-      extra: the text about one that is not expected.
-      source: where the expected shape is from, as it follows "expected shape ...".
-      reported: tensors whose absence has been reported otherwise.
-      ignorable: which extra tensors are left out silently.
+    `missing` and `extra` are the texts about an absent tensor and about one that is not expected; `source`, where the
+    expected shape is from, follows "expected shape ...". The absence of `reported` tensors has been reported otherwise;
+    extra ones that are `ignorable` are left out silently.
     """
     problems = []
     for name, shape in expected.items():
@@ -251,12 +246,9 @@ def misfits(
 
 
 def check_target(folder: Location, is_ours: Callable[[str], bool], what: str) -> None:
-    """Refuses to replace a folder if that would lose something.
+    """Refuses to replace a folder by `what` (for the message) if that would lose something.
 
-    Args:
-      folder: what is to be replaced.
-      is_ours: whether a file of this name is part of what is written.
-      what: what is written, for the message.
+    `is_ours` says whether a file of this name is part of what is written.
 
     Raises:
       WeightsError: if the folder holds anything else, or is a file.
@@ -278,11 +270,7 @@ def replacing(folder: Location, *, last: str) -> contextlib.AbstractContextManag
 
     On a disk that is a sibling which takes the folder's place if the block succeeds and vanishes otherwise. A bucket
     cannot rename: there it is the place itself, without the file `last` until the block writes it, as it must at its
-    end.
-
-    Args:
-      folder: what is replaced.
-      last: the file without which a folder is not taken for whole.
+    end. Without the file `last` a folder is not taken for whole.
     """
     return _exchanging(folder) if isinstance(folder, pathlib.Path) else _emptying(folder, last)
 
@@ -324,13 +312,9 @@ def write_folder(
 ) -> None:
     """Writes a folder whole, from the first host; every host calls this and takes part in fetching the tensors.
 
-    Args:
-      folder: what is replaced.
-      files: the tensors of each file.
-      finish: writes all other files into the folder it is given, `last` at the end.
-      check_stop: called by the first host before anything is fetched or written.
-      last: the file without which a folder is not taken for whole.
-      beside: what the other hosts compute with the first one in `finish`.
+    The first host calls `check_stop` before anything is fetched or written; `finish` writes all other files into the
+    folder it is given, at the end `last`, without which a folder is not taken for whole. `beside` is what the other
+    hosts compute with the first one in `finish`.
 
     Raises:
       WeightsError: on every host, if `check_stop`, `finish` or the file system refused.

@@ -75,11 +75,8 @@ def load_adapter(
 ) -> tuple[LoraConfig, AdapterTree]:
     """Reads an adapter that PEFT, or `save_adapter`, has saved.
 
-    Args:
-      folder: the folder, here or in a bucket.
-      config: the decoder it was trained on.
-      dtype: ``float32`` or ``bfloat16``, to which the weights are rounded.
-      mesh: the devices, split as `dfc.models.lora.adapter_shardings` says; None puts all on the first local device.
+    The folder is here or in a bucket. Weights are rounded to `dtype`, ``float32`` or ``bfloat16``, and split over
+    `mesh` as `dfc.models.lora.adapter_shardings` says; None puts all on the first local device.
 
     Returns:
       Its configuration, and its weights in the unrolled layout. An adapter with ``use_rslora`` has scale
@@ -180,12 +177,9 @@ def save_adapter(
     The folder appears whole or not at all, as with `dfc.models.huggingface.save`; with several hosts every host calls
     this.
 
-    Args:
-      folder: where to, here or in a bucket; if it exists, it may hold nothing but an earlier adapter.
-      lora: rank, alpha, dropout and targets.
-      adapters: the weights, float32 or bfloat16, in either layout; written in their dtype.
-      config: the decoder they were trained on.
-      base_model: the base model's folder or its name on the hub, which PEFT's automatic classes load.
+    The folder is here or in a bucket, and may hold nothing but an earlier adapter. `adapters` are float32 or bfloat16,
+    in either layout, and written in their dtype; `base_model` is the base model's folder or its name on the hub, which
+    PEFT's automatic classes load.
 
     Raises:
       WeightsError: if the weights are not those of `lora` on this decoder, or the folder holds something else.

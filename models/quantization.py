@@ -125,10 +125,8 @@ def quantize(kernel: jax.Array, *, scale_dtype: jax.typing.DTypeLike = jnp.float
         code[64 b + i, o] = argmin_c |kernel[64 b + i, o] / scale[b, o] - NF4[c]|
 
     A tie takes the lower number; a block of zeros has scale 0 and stays zeros. Works under jit and on leading axes.
-
-    Args:
-      kernel: floating [..., in, out]; `in` a multiple of 64.
-      scale_dtype: dtype of the scales. Codes are chosen for the scales as stored.
+    `kernel` is floating [..., in, out], `in` a multiple of 64. Codes are chosen for the scales as stored, in
+    `scale_dtype`.
 
     Raises:
       ValueError: if `kernel` is not floating, has fewer than two axes, or `in` is not a multiple of 64.

@@ -95,12 +95,8 @@ class StoredTensor:
     def pieces(self, start: int, stop: int, *, multiple: int = 1) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the rows start .. stop - 1 in turn, as (first row, array [rows, ...]) of a few megabytes each.
 
-        The array is used again for the next piece: copy what must stay.
-
-        Args:
-          start: first row.
-          stop: row after the last.
-          multiple: pieces have a multiple of this many rows where they can.
+        The array is used again for the next piece: copy what must stay. Pieces have a multiple of `multiple` rows where
+        they can.
 
         Raises:
           BrokenFileError: if the file ends early.
@@ -244,11 +240,8 @@ def write_file(
 ) -> None:
     """Writes one file, tensor by tensor, in the order given.
 
-    Args:
-      file: where to; None fetches every tensor in the same order and writes nothing, which is what the other hosts
-        of a run do when fetching takes part in a gather.
-      tensors: what to write.
-      metadata: strings for the header.
+    `file` None fetches every tensor in the same order and writes nothing, which is what the other hosts of a run do
+    when fetching takes part in a gather. `metadata` are strings for the header.
 
     Raises:
       ValueError: if a fetched tensor is not of the promised dtype and shape.

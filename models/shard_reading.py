@@ -89,12 +89,8 @@ def load_arrays(
 ) -> list[jax.Array]:
     """Returns the arrays, on every host of a mesh or on none: one may read what no other does.
 
-    Args:
-      wanted: what to read.
-      mesh: the devices; None is one device of this host.
-      where: folder or file, for messages.
-      what: what is read, for messages: "the weights".
-      check: looks at the files before; raises as `read_arrays` does, or a WeightsError.
+    `mesh` None is one device of this host. `check` looks at the files before; it raises as `read_arrays` does, or a
+    WeightsError. Messages name `where`, folder or file, and `what` is read ("the weights").
 
     Raises:
       WeightsError: a number is not finite, or a file could not be read to its end.

@@ -44,11 +44,8 @@ DEFAULT_RULES = Rules()
 def make_mesh(data: int, fsdp: int, tensor: int, *, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns a mesh with axes ``data``, ``fsdp`` and ``tensor`` over all devices of all hosts.
 
-    Args:
-      data: copies of the model that share a batch.
-      fsdp: devices over which weights and a batch are split.
-      tensor: devices over which heads and feed-forward columns are split.
-      devices: the devices to use; None takes all.
+    `data` counts copies of the model that share a batch, `fsdp` devices over which weights and a batch are split,
+    `tensor` devices over which heads and feed-forward columns are split; `devices` None takes all.
 
     Raises:
       ConfigError: the sizes are wrong, or do not fit the number of devices (`dfc.config.MeshConfig.shape`).
@@ -63,11 +60,8 @@ def partition_spec(
 ) -> PartitionSpec:
     """Returns how one array is split.
 
-    Args:
-      axes: the logical name of each dimension, or None.
-      units: how many parts each dimension may be cut into without cutting through a unit (a head is one).
-      mesh: the devices.
-      rules: which mesh axis each name stands for.
+    `axes` has the logical name of each dimension, or None, `units` how many parts each may be cut into without cutting
+    through a unit (a head is one), `rules` which mesh axis each name stands for.
 
     Returns:
       One mesh axis or None per dimension; a dimension whose units the axis's size does not divide is replicated.

@@ -300,10 +300,8 @@ class Decoder:
     def __call__(self, tokens: jax.Array, positions: jax.Array, segments: jax.Array) -> jax.Array:
         """Returns the final hidden states [B, T, D] of whole sequences.
 
-        Args:
-          tokens: int32 [B, T].
-          positions: int32 [B, T], counted from 0 within each segment.
-          segments: int32 [B, T]; tokens attend to earlier tokens of the same segment; 0 is padding.
+        All are int32 [B, T]; positions are counted from 0 within each segment; tokens attend to earlier tokens of the
+        same segment; segment 0 is padding.
         """
         config, execution = self.config, self._execution
         rotary = self._rotary(positions)
@@ -358,11 +356,8 @@ class Decoder:
         Token t of row r takes position start[r] + t and reads its slot up to there. What a row processed beyond its own
         tokens (padding) is overwritten by the next call, which starts where its tokens end.
 
-        Args:
-          tokens: int32 [R, T].
-          start: int32 [R], positions the row's slot holds already.
-          cache: of all slots. Meant to be donated.
-          slots: int32 [R], the slot of each row; None: row r has slot r. One past the last slot is idle.
+        `tokens` are int32 [R, T], `start` int32 [R], positions the row's slot holds already, `slots` int32 [R] (None:
+        row r has slot r); one past the last slot is idle. The cache, of all slots, is meant to be donated.
 
         Returns:
           Hidden states [R, T, D] and the cache.
@@ -528,11 +523,7 @@ def bind(
 ) -> Decoder:
     """Returns the decoder with these weights, in either layout; free inside jit, where it happens once per trace.
 
-    Args:
-      config: of the decoder.
-      params: its weights; a projection's kernel may be quantized (dfc.models.quantization).
-      adapters: corrections, in the layout of the weights; None: the decoder alone.
-      execution: how to compute.
+    A projection's kernel may be quantized (dfc.models.quantization); adapters are in the layout of the weights.
 
     Raises:
       ValueError: weights and adapters are in different layouts.

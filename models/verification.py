@@ -25,11 +25,9 @@ def verify_saved(
     Both sides compute in float32 from the weights as stored, on two rows of 64 random tokens: what is compared
     is the model, not the rounding of its activations. That takes host memory for the weights in float32.
 
-    Args:
-      folder: what was saved, on a disk; None on hosts that only take part in computing ours.
-      config: of the saved model; its dtype is the one the weights are stored in.
-      params: the weights that were saved, in either layout; they are rounded to that dtype here too.
-      bound: largest difference allowed, relative to the largest logit, or to 1 if that is smaller.
+    `folder` is on a disk; None on hosts that only take part in computing ours. `params`, in either layout, are rounded
+    here too to the dtype of `config`, which the weights are stored in. `bound` is the largest difference allowed,
+    relative to the largest logit, or to 1 if that is smaller.
 
     Returns:
       The largest difference of two logits; 0 where `folder` is None.

@@ -89,10 +89,7 @@ def constrained(array: jax.Array, to: NamedSharding | None) -> jax.Array:
 def weights_by_path(params: Params, abstract: Params, what: str) -> dict[Path, Weight]:
     """Returns the weights, or adapters, of either layout by their path in the unrolled one.
 
-    Args:
-      params: the arrays.
-      abstract: shapes and dtypes they must have, unrolled.
-      what: begins the message: what they do not fit.
+    `abstract` has shapes and dtypes they must have, unrolled; `what` begins the message: what they do not fit.
 
     Raises:
       WeightsError: listing what is missing, extra or misshapen.
