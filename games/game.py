@@ -376,10 +376,8 @@ class Game(abc.ABC):
     def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
         """Takes the reply of the seat to move: reads one action, plays it, or asks again, or ends the game.
 
-        Args:
-          reply: what was said.
-          well_formed: whether it is of the form that this player was asked for; otherwise a player's reply counts as
-            malformed, whatever it says.
+        A player's reply that is not `well_formed`, not of the form that this player was asked for, counts as malformed,
+        whatever it says.
 
         Raises:
           ValueError: the game has not begun or is over.
@@ -578,9 +576,8 @@ class Game(abc.ABC):
     def _abort(self, why: str, by: int | None = None) -> tuple[Outcome, ...]:
         """Breaks off the game of a team or of a single player: for `_play` and `_answered` to return.
 
-        Args:
-          why: a text for the record, not shown to players.
-          by: the seat whose reply is the reason; None where it is no reply, such as at the game's own limit of turns.
+        `why` is for the record, not shown to players; `by` is the seat whose reply is the reason; None where it is no
+        reply, such as at the game's own limit of turns.
 
         Raises:
           ValueError: the players are no team, or there is no such seat.
@@ -598,11 +595,8 @@ class Game(abc.ABC):
     def _lost(self, by: int, why: str) -> tuple[Outcome, ...]:
         """Ends a team's game as a loss for all by one seat's reply against the rules: for `_play` to return.
 
-        A loss without a seat to blame, such as after the last wrong guess, is ``self._team(Outcome.LOSS)``.
-
-        Args:
-          by: that seat.
-          why: a text for the record, not shown to players.
+        A loss without a seat to blame, such as after the last wrong guess, is ``self._team(Outcome.LOSS)``. `why` is
+        for the record, not shown to players.
 
         Raises:
           ValueError: the players are no team, or there is no such seat.

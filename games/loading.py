@@ -1,7 +1,4 @@
-"""Imports games that are named by the place of their class, ``FILE.py:CLASS`` or ``module:CLASS``.
-
-`dfc.games.registry` calls this; callers name games to the registry.
-"""
+"""Imports games by the place of their class, ``FILE.py:CLASS`` or ``module:CLASS``, for `dfc.games.registry`."""
 
 import importlib
 import importlib.util

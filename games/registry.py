@@ -123,8 +123,7 @@ def own_game_ids() -> tuple[str, ...]:
 def entry(game_id: str) -> Entry:
     """Returns how a game is made.
 
-    Args:
-      game_id: an id, ``FILE.py:CLASS`` or ``module:CLASS``; an id goes before a module of the same name.
+    It is an id, ``FILE.py:CLASS`` or ``module:CLASS``; an id goes before a module of the same name.
 
     Raises:
       ValueError: there is no such id, file, module or class, or what brings it cannot be imported.

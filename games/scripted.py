@@ -27,9 +27,7 @@ class Player(Protocol):
     def act(self, game: Game, rng: GameRng) -> str:
         """Returns a legal action for the seat to move.
 
-        Args:
-          game: a game in progress; it is not changed.
-          rng: the player's own randomness, never the stream of the game.
+        The game is in progress and is not changed; `rng` is the player's own, never the stream of the game.
         """
         ...
 
@@ -104,10 +102,7 @@ def player(game: str | Game, strength: Strength) -> Player:
 
 
 def strong(game: str | Game) -> Player:
-    """Returns the strong player of a game.
-
-    Args:
-      game: a game or its id; options do not matter.
+    """Returns the strong player of a game or of its id; options do not matter.
 
     Raises:
       ValueError: there is no strong player for it.

@@ -31,13 +31,8 @@ def count_of(number: int, one: str, more: str = "") -> str:
 def dealt(group: str, secrets: Iterable[str], sizes: Mapping[str, int], split: str) -> tuple[str, ...]:
     """Returns the secrets of a split by task number.
 
-    The secrets are put in the order of a hash of each, and the splits cut one after the other from it.
-
-    Args:
-      group: whose secrets; a part of the hash.
-      secrets: all there are.
-      sizes: how many each split has, in the order in which they are cut.
-      split: which one.
+    The secrets are put in the order of a hash of each, and the splits cut one after the other from it. `group` is a
+    part of the hash; `sizes` are in the order in which the splits are cut.
 
     Raises:
       ValueError: there is no such split.
@@ -73,11 +68,9 @@ class DistinctTasks(dict[str, tuple[_T, ...]]):
 def distinct_tasks(group: str, sizes: Mapping[str, int], sample: _Sample[_T]) -> DistinctTasks[_T]:
     """Returns the tasks of all splits, no two of them alike; each split has a stream of its own.
 
-    Args:
-      group: whose tasks; a part of the streams' seeds.
-      sizes: how many tasks, by split.
-      sample: (stream, split, number of the task in it) -> a task, and what two alike tasks have in common. A task that
-        is like an earlier one of any split is drawn again, and so is one with None there, which is unusable.
+    `group` is a part of the streams' seeds. `sample`: (stream, split, number of the task in it) -> a task, and what two
+    alike tasks have in common. A task that is like an earlier one of any split is drawn again, and so is one with None
+    there, which is unusable.
     """
     tasks: dict[str, tuple[_T, ...]] = {}
     seen: set[Hashable] = {None}

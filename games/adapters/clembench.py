@@ -174,10 +174,7 @@ class Clembench(Foreign, Task):
 
 
 def entry(name: str) -> registry.Entry:
-    """Returns how a game of the folder is made.
-
-    Args:
-      name: its `game_name`.
+    """Returns how a game of the folder is made, by its `game_name`.
 
     Raises:
       ValueError: there is no such folder or game, clemcore or something that the game needs is missing, or it cannot be

@@ -59,8 +59,7 @@ class LoadedGame:
     def instances(self, file: str) -> tuple[dict[str, Any], ...]:
         """Returns the instances of a file of the game's folder ``in``, each with its experiment.
 
-        Args:
-          file: its name without ``.json``; empty for the game's own.
+        `file` is its name without ``.json``; empty for the game's own.
 
         Raises:
           ValueError: there is no such file, it is too large, or none of clembench's layout.

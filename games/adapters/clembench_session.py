@@ -112,14 +112,7 @@ class Session:
     """
 
     def __init__(self, game: LoadedGame, row: Mapping[str, Any], seed: int, replies: Sequence[str] = ()) -> None:
-        """Begins a game, or plays it again up to where it was; to be called within `clembench_folder.alone`.
-
-        Args:
-          game: which.
-          row: experiment and instance.
-          seed: of its chance.
-          replies: so far.
-        """
+        """Begins the game of a row (experiment and instance), replies included; call it in `clembench_folder.alone`."""
         self._game, self._row, self._seed = game, row, seed
         self._replies = list(replies)
         self.question: Question | None = None
@@ -238,10 +231,7 @@ class Session:
 def end_of(scores: Mapping[str, Any], interactions: Mapping[str, Any], names: Sequence[str]) -> End:
     """Returns how a game ended, by the score that its own scorer gave it.
 
-    Args:
-      scores: of the episode.
-      interactions: the record, which says why.
-      names: of the players by seat.
+    `interactions` are the record, which says why; `names` are by seat.
 
     Raises:
       ValueError: a game that was played has no Main Score from 0 to 100.

@@ -37,10 +37,6 @@ class Foreign(Game):
     def step(self, reply: str, *, well_formed: bool = True) -> Verdict:
         """Takes the reply of the seat to move, as in `Game`; DISCARDED where the package itself failed.
 
-        Args:
-          reply: what was said.
-          well_formed: as in `Game`.
-
         Raises:
           ValueError: the game has not begun or is over.
         """

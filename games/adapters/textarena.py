@@ -251,9 +251,7 @@ class TextArena(Foreign):
 def outcomes(rewards: tuple[float, ...], *, partial_is_draw: bool) -> tuple[Outcome, ...]:
     """Returns how a game that ended by its rules ended for each seat.
 
-    Args:
-      rewards: of each seat, as the package gives them.
-      partial_is_draw: of one player, whether a reward from 0 to below 1 is a draw (0.6.4) or a loss.
+    Of one player, `partial_is_draw` says whether a reward from 0 to below 1 is a draw (0.6.4) or a loss.
     """
     if len(rewards) == 1:
         partial = Outcome.DRAW if partial_is_draw and rewards[0] >= 0 else Outcome.LOSS
@@ -265,10 +263,7 @@ def outcomes(rewards: tuple[float, ...], *, partial_is_draw: bool) -> tuple[Outc
 
 
 def entry(name: str) -> registry.Entry:
-    """Returns how a game of the package is made.
-
-    Args:
-      name: the package's id, such as ``Othello-v0``.
+    """Returns how a game of the package is made, by the package's id, such as ``Othello-v0``.
 
     Raises:
       ValueError: the package is missing, has no such id, or cannot play it with one or two players.

@@ -109,10 +109,8 @@ _SHAPE = re.compile(r"\b(?:letter|shape of an?|shaped like an?|looks like an?)\s
 def draw(text: str, grid: Grid = BLANK, *, shapes: bool = True) -> Grid:
     """Returns a grid of `SIZE` by `SIZE` after what a text says was drawn on it.
 
-    Args:
-      text: commands or a description.
-      grid: what it is drawn on; of another size, an empty one.
-      shapes: whether more than rows, columns and single cells is understood.
+    `text` is commands or a description; `grid`, if of another size, is an empty one; without `shapes` only rows,
+    columns and single cells are understood.
     """
     if len(grid) != SIZE or any(len(row) != SIZE for row in grid):
         grid = BLANK

@@ -1,7 +1,4 @@
-"""Bots for Guess the Number.
-
-Both know the hints, as the numbers that they leave, and not the hidden number.
-"""
+"""Bots for Guess the Number: they know the hints, as the numbers that they leave, and not the hidden number."""
 
 from dfc.games.bots.bot import GameBots
 from dfc.games.rng import GameRng

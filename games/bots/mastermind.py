@@ -1,7 +1,4 @@
-"""Bots for Mastermind: guesses that agree with everything told so far.
-
-They know all codes and what the player was told; of the hidden code nothing.
-"""
+"""Bots for Mastermind: guesses that agree with everything told so far; they know all codes, not the hidden one."""
 
 import functools
 

@@ -1,7 +1,4 @@
-"""Bots for Poker.
-
-Both see their own two cards, the board, bets and chips; unseen cards are dealt again at random, never looked up.
-"""
+"""Bots for Poker: they see their own two cards, board, bets and chips, and deal unseen cards again at random."""
 
 import random
 from collections.abc import Sequence

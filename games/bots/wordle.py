@@ -1,7 +1,4 @@
-"""Bots for Wordle: guesses that agree with everything told so far.
-
-They know the public word list and what the player was told; of the hidden word nothing.
-"""
+"""Bots for Wordle: guesses that agree with everything told; they know the public word list, not the hidden word."""
 
 import collections
 import functools

@@ -69,10 +69,8 @@ def check(
     A property of `FIRST` that does not hold, and one that takes too long, is the last one that is tried: what comes
     after it would only find the same fault again. A sentence that several properties find is reported once.
 
-    Args:
-      make: returns a new game, not yet begun; called often.
-      seeds: of the games that are played; more find more.
-      simulators: by role; None for the scripts of `dfc.games.scripted`.
+    `make` returns a new game, not yet begun, and is called often; more `seeds` find more; `simulators` are by role,
+    None for the scripts of `dfc.games.scripted`.
     """
     subject = Subject(make, seeds, simulators or {})
 
@@ -112,12 +110,8 @@ def _sentence(sentence: str, names: list[str]) -> str:
 def run(name: str, holds: Property, subject: Subject, seconds: float = SECONDS) -> list[str]:
     """Returns the first faults that one property finds; an exception of the game and an endless loop are some.
 
-    Args:
-      name: of the property; each fault begins with it.
-      holds: the property.
-      subject: the game.
-      seconds: of CPU time after which the property is stopped; without effect outside the main thread and where the
-        system has no such timer.
+    Each fault begins with `name`. After `seconds` of CPU time the property is stopped; that is without effect outside
+    the main thread and where the system has no such timer.
     """
     return [f"{name}: {sentence}" for sentence in _tried(holds, subject, seconds)[0]]
 

@@ -32,9 +32,8 @@ _HINT = "; use no order of a set and no `hash` of text: sort, or keep a list"
 def differences(names: Sequence[str], seeds: Sequence[int]) -> dict[str, str]:
     """Returns by name what differs between processes; names that are alike in all of them are missing.
 
-    Args:
-      names: as `dfc.games.registry.make`, of games that keep the other properties.
-      seeds: of the games that are played, each for some replies.
+    `names` are as for `dfc.games.registry.make`, of games that keep the other properties; each seed is played for some
+    replies.
     """
     if not names:
         return {}

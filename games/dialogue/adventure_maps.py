@@ -87,9 +87,7 @@ def draw(difficulty: Difficulty, rng: GameRng) -> Adventure:
 def adventures(group: str, sizes: tuple[tuple[str, int], ...]) -> DistinctTasks[Adventure]:
     """Returns the adventures of all splits, easy and hard in turn; no two have the same map and goals.
 
-    Args:
-      group: a part of the streams' seeds.
-      sizes: pairs of a split and how many it has.
+    `group` is a part of the streams' seeds; `sizes` are pairs of a split and how many it has.
     """
 
     def sample(rng: GameRng, split: str, number: int) -> tuple[Adventure, object]:

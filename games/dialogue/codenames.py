@@ -164,12 +164,9 @@ class Codenames(DialogueGame):
     def __init__(self, *, split: str = "test", instances: str = "", rules: str = "", **common: Unpack[Common]) -> None:
         """Makes a game.
 
-        Args:
-          split: whose tasks.
-          instances: a file of clembench's instances of this game; empty for ours.
-          rules: ``strict``: a clue is one English word; ``source``: as in clembench, any letters; empty:
-            ``source`` with a file of `instances`, ``strict`` without.
-          **common: see `dfc.games.game.Game`.
+        `instances` is a file of clembench's instances of this game; empty for ours. `rules` are ``strict``: a clue is
+        one English word; ``source``: as in clembench, any letters; empty: ``source`` with a file of `instances`,
+        ``strict`` without.
 
         Raises:
           ValueError: a value is out of range, or the file is none of this game.

@@ -48,9 +48,7 @@ def tagged(tag: str, said: str) -> str:
 def are_strict(rules: str, instances: str) -> bool:
     """Returns whether the rules that this package adds to those of the source hold in a game.
 
-    Args:
-      rules: ``strict``, ``source``, or empty for ``source`` with a file of instances and ``strict`` without.
-      instances: the file of original instances; empty for our own.
+    Empty `rules` are ``source`` with a file of original `instances` and ``strict`` without, that is for our own.
 
     Raises:
       ValueError: `rules` is none of these.
@@ -98,11 +96,7 @@ class DialogueGame(Task):
     def __init__(self, *, split: str, rounds: int, instances: str = "", **common: Unpack[Common]) -> None:
         """Makes a game.
 
-        Args:
-          split: whose tasks.
-          rounds: how many.
-          instances: a file of clembench's instances of this game (see `dfc.games.dialogue.original`); empty for ours.
-          **common: see `dfc.games.game.Game`.
+        `instances` is a file of clembench's instances of this game (see `dfc.games.dialogue.original`); empty for ours.
 
         Raises:
           ValueError: a value is out of range, or the file is none of this game.

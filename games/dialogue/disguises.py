@@ -89,10 +89,8 @@ def disguises(text: str, target: str, taboo: tuple[str, ...]) -> bool:
     - the target in an English word that is made of it (``underwater``, ``waterfall``; ``nice`` is not made of ice);
     - the target, of four letters or more, as initials of words in a row.
 
-    Args:
-      text: a clue; it is folded here (`dfc.games.folding.fold`).
-      target: the word to be guessed, of one word or several.
-      taboo: words that must not be said either.
+    `text`, a clue, is folded here (`dfc.games.folding.fold`); `target` is of one word or several; `taboo` must not be
+    said either.
     """
     folded = fold(text).lower()
     said = _APOSTROPHES.sub("", folded)

@@ -60,11 +60,6 @@ def draw(rng: GameRng, rooms: int, cycles: int = 0) -> tuple[RoomMap, tuple[tupl
     A tree grows from a cell: again and again a room is added beside one of its rooms. Then `cycles` passages are added
     between neighbours that have none. The start is any room.
 
-    Args:
-      rng: the stream.
-      rooms: how many.
-      cycles: passages beside those of the tree.
-
     Returns:
       The map without a target, and its passages relative to the start; None where there was no place for the cycles.
     """
@@ -122,12 +117,8 @@ def useful_moves(found: RoomMap, entered: frozenset[int], here: int) -> frozense
     """Returns the rooms that a useful step leads to: one with which a shortest walk through all that is left can begin.
 
     What is left are the rooms behind passages of entered rooms that were not entered yet; walks take passages that were
-    seen from an entered room. Nothing is useful once there is no such room.
-
-    Args:
-      found: the map.
-      entered: rooms entered so far, `here` among them.
-      here: where the player is.
+    seen from an entered room. Nothing is useful once there is no such room. The rooms `entered` so far have `here`,
+    where the player is, among them.
     """
     left = frozenset(room for known in entered for room in found.exits[known].values()) - entered
     if not left:

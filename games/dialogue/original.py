@@ -150,11 +150,7 @@ def _clued(row: Row) -> dict[str, Any]:
 
 
 def _of_kind(row: Row, flag: str, *, wanted: bool) -> dict[str, Any]:
-    """Returns nothing; the three Wordles have the same fields and differ in two flags of the experiment.
-
-    Raises:
-      WrongError: the file is of another one of them.
-    """
+    """Returns nothing; the Wordles differ in two flags of the experiment only. WrongError: it is of another one."""
     if row.get(flag, bool, row.experiment) is not wanted:
         raise WrongError(f"has {flag!r} {str(not wanted).lower()} in its experiment, so it is of another Wordle")
     return {}
@@ -321,11 +317,9 @@ def group_of(kind: type) -> str:
 
 
 def load(path: str, group: str) -> tuple[Instance, ...]:
-    """Returns the instances of a file in its order; a file that did not change is read once.
+    """Returns the instances of a UTF-8 file in its order; a file that did not change is read once.
 
-    Args:
-      path: the file, UTF-8.
-      group: whose instances, a key of `FIELDS`.
+    `group` says whose instances, a key of `FIELDS`.
 
     Raises:
       ValueError: there is no such file, it is too large, or not of this game; the message names file, place and cure.

@@ -153,13 +153,8 @@ class Taboo(DialogueGame):
     ) -> None:
         """Makes a game.
 
-        Args:
-          split: whose tasks.
-          rounds: how many.
-          instances: a file of clembench's instances of this game; empty for ours.
-          rules: ``strict``: words in disguise lose; ``source``: as in clembench; empty: ``source`` with a file of
-            `instances`, ``strict`` without.
-          **common: see `dfc.games.game.Game`.
+        `instances` is a file of clembench's instances of this game; empty for ours. `rules` are ``strict``: words in
+        disguise lose; ``source``: as in clembench; empty: ``source`` with a file of `instances`, ``strict`` without.
 
         Raises:
           ValueError: a value is out of range, or the file is none of this game.

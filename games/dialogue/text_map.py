@@ -353,7 +353,6 @@ class TextMapGraph(TextMap):
         return move
 
     def _known_parts(self) -> set[tuple[str, ...]]:
-        """Returns `_parts` of the right graph."""
         names, exits = [name.strip().lower() for name in self.map.names], self.map.exits
         entered = set(self.path)
         parts: set[tuple[str, ...]] = {(names[room],) for room in entered}

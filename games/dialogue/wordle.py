@@ -76,13 +76,8 @@ def two_parts(said: str, keyword: str, rule: ReplyRule = "clembench") -> tuple[s
     r"""Returns the explanation and what stands behind a keyword, in lower case; None without just one of these.
 
     The text must begin with ``explanation:``, and of what follows the keyword the rest of its line counts. Keywords in
-    any case.
-
-    Args:
-      said: the text.
-      keyword: ``guess:`` or ``agreement:``.
-      rule: where the keyword is looked for, and must come once: below the line of ``explanation:`` only (clembench), or
-        in all that follows that word (paper).
+    any case. The keyword is ``guess:`` or ``agreement:``; `rule` says where it is looked for, and must come once: below
+    the line of ``explanation:`` only (clembench), or in all that follows that word (paper).
 
     >>> two_parts("Explanation: Two\nvowels.\nGuess: Adieu\nDone.", GUESS)
     ('Two vowels.', 'adieu')

@@ -171,12 +171,7 @@ def _cells(size: int) -> Mapping[str, int]:
 
 @functools.cache
 def placements(size: int, length: int) -> tuple[int, ...]:
-    """Returns every way to lay a ship on a square board, as sets of cells like `Battleship.hits`.
-
-    Args:
-      size: rows and columns of the board.
-      length: cells of the ship, 2 to `size`.
-    """
+    """Returns every way to lay a ship of `length` cells, 2 to `size`, on a square board, as in `Battleship.hits`."""
     lain = range(size - length + 1)
     across = [sum(1 << row * size + first + k for k in range(length)) for row in range(size) for first in lain]
     down = [sum(1 << (first + k) * size + column for k in range(length)) for first in lain for column in range(size)]

@@ -82,12 +82,9 @@ class Pool:
     """
 
     def __init__(self, names: Iterable[tuple[str, str]], *, home: Mapping[str, str] | None = None, kind: str) -> None:
-        """Makes a pool.
+        """Makes a pool; of two pairs, of a name and the candidate that it means, with one name the first counts.
 
-        Args:
-          names: pairs of a name and the candidate that it means; of two pairs with one name the first counts.
-          home: see the class; a country that may be named for itself is among the candidates.
-          kind: see the class.
+        About `home` and `kind` see the class; a country that may be named for itself is among the candidates.
         """
         self.home = home or {}
         self.kind = kind

@@ -27,11 +27,7 @@ def _table(rule: int) -> dict[str, str]:
 
 
 def spelled(table: Mapping[str, str]) -> str:
-    """Returns a rule as a player writes it: ``000: 0, 001: 1, ...`` up to ``111``.
-
-    Args:
-      table: next state (``0`` or ``1``) by neighbourhood, all eight.
-    """
+    """Returns next states, 0 or 1, by neighbourhood as a player writes them: ``000: 0, 001: 1, ...`` up to ``111``."""
     return ", ".join(f"{around}: {table[around]}" for around in NEIGHBOURHOODS)
 
 

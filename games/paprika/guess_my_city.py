@@ -115,9 +115,7 @@ def guess(city: City) -> str:
 def places(name: str = "", spellings: tuple[str, ...] = ()) -> Pool:
     """Returns every city, by its full name, and every country; of one name for both, the city.
 
-    Args:
-      name: a city of another source with its country, which is then among them; empty for none.
-      spellings: how that city may be called.
+    `name` is a city of another source with its country, which is then among them, `spellings` how it may be called.
     """
     home = {city.full_name: city.country for city in cities()}
     ours = [(each, city.full_name) for city in cities() for each in (city.name, *city.aliases)]

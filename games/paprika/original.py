@@ -24,10 +24,7 @@ def load(path: str, group: str) -> Mapping[str, tuple[Scenario, ...]]:
 
     A JSON object is read as Paprika's file (splits ``train``, ``test`` for its ``eval``, ``lmrl_gym``), anything else
     as a list of LMRL-Gym (split ``lmrl_gym``). These scenarios hold no facts: a script cannot answer for their world.
-
-    Args:
-      path: the file, UTF-8.
-      group: name of the game's class, one of `GROUPS`.
+    The file is UTF-8; `group` is the name of the game's class, one of `GROUPS`.
 
     Raises:
       ValueError: there is no such file or it has another layout; the message says what was expected and what came.

@@ -157,11 +157,8 @@ def has_line(discs: int, num_rows: int) -> bool:
     """Returns whether a set of cells holds four in a row, column or diagonal.
 
     With cell number n and the step d of a direction (column 1, row num_rows + 1, diagonals one more or less), pairs =
-    discs & discs >> d holds every n with n and n + d set; four in a line is a pair with a pair at n + 2d.
-
-    Args:
-      discs: cells as bits, laid out as in `ConnectFour.discs`.
-      num_rows: height of the board.
+    discs & discs >> d holds every n with n and n + d set; four in a line is a pair with a pair at n + 2d. Cells are
+    bits, laid out as in `ConnectFour.discs`.
     """
     for step in (1, num_rows + 1, num_rows, num_rows + 2):
         pairs = discs & discs >> step

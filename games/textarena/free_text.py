@@ -24,11 +24,9 @@ def read_talk(
     of blanks and line breaks become one blank, characters that are not seen are removed (`without_unseen`); words
     beyond `max_talk` characters are cut.
 
-    Args:
-      said: the reply without its thoughts.
-      opening: what an action begins with, square bracket included; blanks are collapsed before it is searched.
-      read_group: (group, brackets included) -> its canonical spelling, or None.
-      max_talk: characters of talk that are kept.
+    `said` is the reply without its thoughts; `opening` is what an action begins with, square bracket included (blanks
+    are collapsed before it is searched); `read_group` takes a group with its brackets and gives its canonical spelling,
+    or None.
     """
     line = " ".join(without_unseen(said).split())
     if "[" not in line:  # words alone: nothing to search, nothing to join
