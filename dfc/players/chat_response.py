@@ -55,12 +55,8 @@ class AnswerTooLargeError(Exception):
 async def read_body(parts: AsyncIterator[bytes], headers: Mapping[str, str], limit: int) -> bytes:
     """Returns the body of an answer, unpacked; stops at the limit, which holds before and after unpacking.
 
-    No compression is asked for, but some gateways compress nevertheless.
-
-    Args:
-      parts: of the body, as they come.
-      headers: of the answer, names in small letters.
-      limit: bytes.
+    No compression is asked for, but some gateways compress nevertheless. The limit is in bytes; names of `headers` are
+    in small letters.
 
     Raises:
       AnswerTooLargeError: it is larger, or compressed in a way that cannot be unpacked piece by piece here.
@@ -177,11 +173,8 @@ def read_pause(headers: Mapping[str, str], *, limited: bool = True) -> float:
 
     ``retry-after-ms`` comes first, then ``retry-after`` (seconds, or a date, read by the server's own clock where it
     sends that), then ``x-ratelimit-reset*``: of the limits with nothing remaining the longest, of others the shortest.
-
-    Args:
-      headers: of the answer, names in small letters.
-      limited: whether a limit is why it refused (status 429). Otherwise limits with something remaining mean nothing:
-        many servers send them with every answer.
+    `limited`: a limit is why it refused (status 429). Otherwise limits with something remaining mean nothing: many
+    servers send them with every answer. Names of `headers` are in small letters.
     """
     fixed = _number(headers.get("retry-after-ms"))
     if fixed is not None:

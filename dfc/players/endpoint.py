@@ -266,11 +266,7 @@ class Endpoint(Remote):
         return self._trials[request] - 1
 
     def _started(self) -> _ClientThread:
-        """Returns the thread, which begins with the first call.
-
-        Raises:
-          OSError: certificates cannot be read, or no file descriptor is left.
-        """
+        """Returns the thread, begun by the first call; OSError: unreadable certificates, or no file descriptor left."""
         if self._client_thread is None:
             headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
             if self._key.value:

@@ -31,10 +31,7 @@ def split_name(name: str) -> tuple[str, str]:
 def check(base_url: str, model: str, config: EndpointConfig) -> None:
     """Returns if this endpoint can be asked, as far as that shows without asking it.
 
-    Args:
-      base_url: up to and without ``/chat/completions``, such as ``http://localhost:8000/v1``.
-      model: the name the server knows it by.
-      config: how it is asked.
+    `base_url` is up to and without ``/chat/completions``; `model` is the name the server knows it by.
 
     Raises:
       ConfigError: a value makes no sense; lists every problem.

@@ -32,11 +32,7 @@ class AnyGameBot:
 
 
 def player(spec: PlayerSpec, config: EndpointConfig | None = None) -> Player | Remote:
-    """Returns a scripted player or a chat endpoint.
-
-    Args:
-      spec: who.
-      config: how an endpoint is asked; None: as by default.
+    """Returns a scripted player, or a chat endpoint that is asked as `config` says; None: as by default.
 
     Raises:
       ConfigError: the endpoint cannot be asked so. ValueError: it is a model.

@@ -27,13 +27,10 @@ class Person:
     """
 
     def __init__(self, read: TextIO | None = None, write: TextIO | None = None, *, patient: bool = True) -> None:
-        """Makes the player.
+        """Makes the player; by default it reads from the terminal and writes to standard output.
 
-        Args:
-          read: where lines come from; the terminal if None.
-          write: where text goes; standard output if None.
-          patient: whether a line that cannot be played is refused with the reason before it reaches the game, so that
-            no typing error costs a try; else it costs what the game's allowances say.
+        Where `patient`, a line that cannot be played is refused with the reason before it reaches the game, so that no
+        typing error costs a try; else it costs what the game's allowances say.
         """
         self._read = read
         self._write = write
@@ -83,11 +80,7 @@ class Person:
                 return False
 
     def _line(self, prompt: str) -> str:
-        """Returns the next line without surrounding blanks; "" for one with control characters, which is reported.
-
-        Raises:
-          Quit: the input has ended.
-        """
+        """Returns the next line, stripped; "" for one with control characters, which is reported. Quit: input ended."""
         self.asks = True
         try:
             if self._read is None:

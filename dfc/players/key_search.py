@@ -79,11 +79,7 @@ class Secret:
 
     @classmethod
     def read(cls, variable: str, *, named_by: str = "endpoint.key_variable") -> "Secret":
-        """Reads an environment variable; an empty name is an empty key.
-
-        Args:
-          variable: its name.
-          named_by: what gave that name, for errors.
+        """Reads an environment variable; an empty name is an empty key. Errors say that `named_by` gave that name.
 
         Raises:
           ConfigError: it is not set, or what it holds cannot be sent in a header; the key is not repeated.
@@ -201,9 +197,7 @@ def problems(config: object) -> list[str]:
 def word_problems(words: Iterable[str], variables: Iterable[str] = ()) -> list[str]:
     """Returns which words of a command line hold a secret; those of a flag are named by the flag.
 
-    Args:
-      words: such as ``--config.opponent=http://HOST/v1#MODEL``.
-      variables: of the configuration, beside those that the words name.
+    A word is such as ``--config.opponent=http://HOST/v1#MODEL``; `variables` are beside those that the words name.
     """
     words = list(words)
     search = KeySearch([*variables, *variables_in(words)])

@@ -1,9 +1,8 @@
 """Players, parsed from a configuration or a command line; loads no weights and asks no server.
 
 One grammar for every seat: ``PLAYER``, or ``NAME=PLAYER``, where PLAYER is a scripted player's strength, a folder with
-  weights
-or a run, ``tiny_player``, or a chat endpoint. A seat may take further words, such as ``itself`` or ``script``, that
-mean none of these.
+weights or a run, ``tiny_player``, or a chat endpoint. A seat may take further words, such as ``itself`` or ``script``,
+that mean none of these.
 """
 
 import dataclasses
@@ -79,11 +78,9 @@ class WeightsSource:
 
 
 def parse(text: str, name: str = "") -> PlayerSpec:
-    """Returns the player that ``NAME=PLAYER`` or ``PLAYER`` means.
+    """Returns the player that ``NAME=PLAYER`` or ``PLAYER`` means; whether a folder exists is not checked.
 
-    Args:
-      text: the words; whether a folder exists is not checked.
-      name: of the player, where its seat has one; empty: what the words call it, or else the last part of PLAYER.
+    `name` is of the player, where its seat has one; empty: what the words call it, or else the last part of PLAYER.
 
     Raises:
       ConfigError: there is no PLAYER, or an address without a model, or the words name a player that has a name.
@@ -121,9 +118,7 @@ def is_model(who: str) -> bool:
 def problem(spec: PlayerSpec, words: Sequence[str] = STRENGTHS) -> str | None:
     """Returns why there is no such player, or None; looks at the disk, and the sentence says what it can be.
 
-    Args:
-      spec: the player.
-      words: that are right in its place, beside folders and endpoints.
+    Beside folders and endpoints, `words` are right in its place.
     """
     if spec.kind != "model":
         return None
@@ -179,10 +174,8 @@ def run_config(path: str) -> dict[str, Any] | None:
 def weights_in(path: str, words: Sequence[str] = STRENGTHS, *, endpoints: bool = True) -> WeightsSource:
     """Returns which weights a path means: its own, a finished run's policy, or a running one's newest checkpoint.
 
-    Args:
-      path: a folder here or in a bucket, ``tiny_player``, or ``ORG/NAME@COMMIT`` of the Hub.
-      words: that could have been meant instead.
-      endpoints: whether a chat endpoint could.
+    `path` is a folder here or in a bucket, ``tiny_player``, or ``ORG/NAME@COMMIT`` of the Hub; `words`, and with
+    `endpoints` a chat endpoint, could have been meant instead.
 
     Raises:
       ConfigError: there are none, or one policy for every game; says what is there instead.
@@ -244,9 +237,7 @@ def _run_around(weights: Path) -> tuple[Path, dict[str, Any]] | None:
 def thinking_problem(weights: WeightsSource, model: ModelConfig) -> str | None:
     """Returns why weights cannot play through the chat template of a run's own model as it is set; None: they can.
 
-    Args:
-      weights: of a player whose conversations are written with the run's own tokenizer.
-      model: of the run.
+    The player's conversations are written with the run's own tokenizer.
     """
     theirs, ours = weights.enable_thinking, model.enable_thinking
     if theirs == ours or (theirs is None and not weights.trained):

@@ -46,10 +46,7 @@ class Remote(abc.ABC):
 
     @abc.abstractmethod
     def ask(self, messages: Sequence[ChatMessage]) -> "Future[str]":
-        """Starts a call, or queues it where too many run; returns at once.
-
-        Args:
-          messages: the chat so far, whose last message is the game's.
+        """Starts a call, or queues it where too many run; returns at once. The chat's last message is the game's.
 
         Returns:
           The reply under way; its ``result()`` waits for it, and raises PlayerError where there is none.

@@ -31,10 +31,8 @@ class CachedReply:
 def request_key(url: str, body: Mapping[str, Any], trial: int) -> str:
     """Returns the name of a request: SHA-256, in hexadecimal, of its canonical JSON.
 
-    Args:
-      url: of the server, without credentials.
-      body: all that is sent: model, messages, sampling values, further settings; never a key.
-      trial: which of several samples of the same request.
+    `url` is without credentials; `body` is all that is sent: model, messages, sampling values, further settings, never
+    a key; `trial` is which of several samples of the same request.
     """
     request = {"format": _FORMAT, "url": url, "body": body, "trial": trial}
     return hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

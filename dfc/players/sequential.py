@@ -119,10 +119,7 @@ def play_sequentially(
 def refusal(game: Game, seat: int, reply: str) -> str | None:
     """Returns why a reply of a seat cannot be played, in the game's words for it; None if it can. Changes nothing.
 
-    Args:
-      game: with this seat to move, or just after a reply of it that ended the game without being played.
-      seat: whose reply.
-      reply: what was said.
+    This seat is to move, or has just ended the game by a reply that was not played.
     """
     twin = game.clone()
     twin.to_move = seat

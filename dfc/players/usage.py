@@ -63,12 +63,7 @@ class Spending:
     """Counts of one endpoint; safe to share between threads."""
 
     def __init__(self, name: str, config: EndpointConfig) -> None:
-        """Starts at zero.
-
-        Args:
-          name: of the endpoint, for the error.
-          config: its prices and budgets.
-        """
+        """Starts at zero; `name` is of the endpoint, for the error."""
         self._name = name
         self._config = config
         self._lock = threading.Lock()
