@@ -414,7 +414,6 @@ class Match:
         return True
 
     def _start_conversation(self, seat: int) -> None:
-        """Begins the conversation with a seat."""
         context, player = self.context, self.players[seat]
         simulator = seat >= self.game.seats
         several = simulator or self.game.role(seat) in self.game.stateless_roles

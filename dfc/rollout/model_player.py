@@ -43,11 +43,8 @@ class ModelPlayer:
     def __init__(self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: Engine, policy: str = "policy") -> None:
         """Makes the player.
 
-        Args:
-          config: limits, prompt and constraint, as in a rollout runner.
-          tokenizer: of the model.
-          engine: with as many slots as there may be seats of games in flight.
-          policy: the name of the weights in the engine.
+        Limits, prompt and constraint are as in a rollout runner; the engine has as many slots as there may be seats of
+        games in flight.
         """
         self._config, self._tokenizer, self._engine, self._policy = config, tokenizer, engine, policy
         self.generated_tokens = 0
@@ -158,14 +155,9 @@ def load_player(
 ) -> ModelPlayer:
     """Returns a model that plays in float32 in an engine of its own, one game at a time: for playing in a terminal.
 
-    A run's policy is restricted to legal actions if the run was (`rollout.legal_only`).
-
-    Args:
-      path: a folder with weights or a run, or the name of a bundled model.
-      stop: texts that end a reply, each of one token.
-      max_reply_length: tokens of a reply.
-      enable_thinking: passed to the chat template; None: what the path's run was trained with, or the template's
-        default.
+    A run's policy is restricted to legal actions if the run was (`rollout.legal_only`). `path` is a folder with weights
+    or a run, or the name of a bundled model. Texts of `stop`, each of one token, end a reply. `enable_thinking` None:
+    what the path's run was trained with, or the template's default.
 
     Raises:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.

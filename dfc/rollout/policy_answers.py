@@ -27,11 +27,8 @@ def where(config: EvaluateAnswers, spec: PlayerSpec) -> str:
 class AnsweringPolicy:
     """The engine, and whose weights answer in it.
 
-    Args:
-      config: of the run.
-      queries: of the run, by the key of the configuration that named their file.
-      note_device: called with the hardware of the engine.
-      check_stop: called between engine calls; its exception aborts the call.
+    `queries` are by the key of the configuration that named their file; `note_device` is called with the hardware of
+    the engine, `check_stop` between engine calls: its exception aborts the call.
 
     Raises:
       ConfigError: a query leaves no room for an answer.

@@ -39,11 +39,7 @@ _IN_FLIGHT = 2  # calls of the engine: one computes while the games of the other
 
 
 def all_failed(games: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Returns the names of which every game failed, each with its first failure: continuing would only spend time.
-
-    Args:
-      games: (name, failure or None) of each.
-    """
+    """Returns the names of which every game failed, each with its first failure: continuing would only spend time."""
     fine: set[str] = set()
     found: dict[str, str] = {}
     for name, failure in games:
@@ -141,11 +137,8 @@ class RolloutRunner:
         float32).
 
         A game or opponent that raises ends its episode with `Episode.failure` set and every outcome truncated; the
-        caller decides what failed episodes mean (they are nothing to train on).
-
-        Args:
-          specs: those of a list or tuple are all checked before a game begins; of anything else each is read, and
-            checked, once there is room for its game.
+        caller decides what failed episodes mean (they are nothing to train on). Specs of a list or tuple are all
+        checked before a game begins; of anything else each is read, and checked, once there is room for its game.
 
         Raises:
           ValueError: the engine has too few free slots for a single game, or a spec is wrong: no such game, option or
@@ -158,10 +151,8 @@ class RolloutRunner:
     ) -> list[list[Episode]]:
         """Plays every spec, as `play` does; returns each spec's episodes: one, or with `both_seats` one for each seat.
 
-        Args:
-          specs: as for `play`.
-          ended: filled with the episodes of every game that ended, by the number of its spec: what there is of a play
-            that was stopped.
+        `ended` is filled with the episodes of every game that ended, by the number of its spec: what there is of a play
+        that was stopped.
         """
         if isinstance(specs, list | tuple):
             self._check(specs)
@@ -333,9 +324,7 @@ class _RolloutRun:
     def _longest_wait(self, seats: int, most: int) -> Match | None:
         """Returns the game whose slots a remote player has kept idle for longest, if that is too long.
 
-        Args:
-          seats: conversations that there must be room for afterwards.
-          most: games that may be set aside afterwards.
+        Afterwards there must be room for `seats` conversations, and at most `most` games may be set aside.
         """
         if self._num_parked >= most:
             return None

@@ -31,16 +31,10 @@ def samples(
     other, so that the engine reads it once and copies it (`dfc.inference.prefixes`); where hosts have conversations of
     their own, each reply reads it.
 
-    Args:
-      engine: replies, in all slots that are free; more samples than slots wait for one.
-      prompts: tokens, markup included.
-      n: samples of each.
-      seed: of (prompt, sample), what decides its tokens.
-      max_reply_length: tokens of a reply; it also ends where the conversation fills the engine's `max_length`.
-      policy: who replies.
-      sampling: how; None: as the engine does by default.
-      check_stop: called between engine calls; its exception aborts the call
-        (`dfc.runs.stop_signals.Stop.check_stop`).
+    Prompts are tokens, markup included; `seed` of (prompt, sample) decides a sample's tokens. More samples than free
+    slots wait for one. A reply also ends where the conversation fills the engine's `max_length`. `sampling` None: as
+    the engine does by default. `check_stop` is called between engine calls; its exception aborts the call
+    (`dfc.runs.stop_signals.Stop.check_stop`).
 
     Raises:
       ValueError: a prompt is empty or leaves no room for a reply, or n or max_reply_length is below 1.

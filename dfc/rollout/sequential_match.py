@@ -29,13 +29,9 @@ def play_episode(
 
     Only ``sys.exit`` ends more: the call, with an `ExitError`.
 
-    Args:
-      spec: the game; its `seat` is whose episode it is.
-      players: by seat, simulators left out.
-      config: limits, and what remote players are asked for.
-      opponent: the name of the other player in records.
-      simulator: who plays all simulators; None: the game's scripts.
-      check_stop: called while a remote player is waited for; once it raises `Interrupted`, so does this.
+    `spec.seat` is whose episode it is; `players` are by seat, simulators left out; `simulator` plays all simulators,
+    None: the game's scripts; `opponent` is the name of the other player in records. `check_stop` is called while a
+    remote player is waited for; once it raises `Interrupted`, so does this.
 
     Raises:
       ValueError: the spec has an opening.

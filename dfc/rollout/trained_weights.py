@@ -42,12 +42,7 @@ def load_with_step(
 
     A folder's own weights have no step (None). Of a run without a policy it is the last that the run has accepted.
 
-    A checkpoint is read whole, the optimizer's state too, into the host's memory.
-
-    Args:
-      weights: where they are.
-      model: their shape and type.
-      mesh: the devices; None: one of them.
+    A checkpoint is read whole, the optimizer's state too, into the host's memory. `mesh` None: one of the devices.
 
     Raises:
       WeightsError: the folder is no model. CheckpointError: there is no whole checkpoint, or one of another recipe.
@@ -93,9 +88,7 @@ def difference(folder: str, other: str) -> str | None:
 def fingerprint(weights: WeightsSource, step: int | None = None) -> str:
     """Returns a digest that identifies the weights in a place: of both ends of their files, or of a manifest.
 
-    Args:
-      weights: where they are.
-      step: of a run's checkpoint; None: its newest one.
+    `step` is of a run's checkpoint; None: its newest one.
 
     Raises:
       CheckpointError: there is no such checkpoint.

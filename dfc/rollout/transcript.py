@@ -99,9 +99,7 @@ class SeatTranscript:
     def roll_back(self, length: int, *, closed: bool) -> None:
         """Drops everything after the first `length` tokens, here and in the engine: a question put aside and its reply.
 
-        Args:
-          length: `len(self.token_ids)` as it was before.
-          closed: `self.closed` as it was before.
+        `length` and `closed` are `len(self.token_ids)` and `self.closed` as they were before.
         """
         for values in (self.token_ids, self.mask, self.sampled_logprobs, self.versions):
             del values[length:]

@@ -99,13 +99,8 @@ def make_decoding_mesh(
 ) -> jax.sharding.Mesh:
     """Returns the mesh that engines play on, over the devices of the one that training uses; a choice is printed.
 
-    Args:
-      rollout: of the run.
-      model: what plays.
-      mesh: of training.
-      conversations: of one engine; every worker has one.
-      nf4: whether the weights are held in four bits.
-      policies: whose weights are split for playing at once, all engines' counted.
+    Conversations are those of one engine, and every worker has one; with `nf4` the weights are held in four bits;
+    `policies` counts those whose weights are split for playing at once, all engines' together.
     """
     chosen = decoding_mesh.choose(
         rollout.sharding,
@@ -127,10 +122,6 @@ def make_decoding_mesh(
 
 def load_tokenizer(source: Path, *, enable_thinking: bool | None) -> ChatTokenizer:
     """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process.
-
-    Args:
-      source: the folder.
-      enable_thinking: as configured, see `ModelConfig`.
 
     Raises:
       WeightsError: as `ChatTokenizer.load`.
@@ -193,12 +184,9 @@ class RolloutWorkers:
     ) -> None:
         """Loads model and tokenizer, and makes the engines.
 
-        Args:
-          config: of the run; its games are played as they are written there, and its endpoints asked.
-          check_stop: called between engine calls; its exception aborts the play
-            (`dfc.runs.stop_signals.Stop.check_stop`).
-          sampling: how players' tokens are sampled where `play` is not given others.
-          nf4: whether the weights are held in four bits.
+        Games of the run are played as they are written in `config`, and its endpoints asked; `sampling` is how players'
+        tokens are sampled where `play` is not given others. `check_stop` is called between engine calls; its exception
+        aborts the play (`dfc.runs.stop_signals.Stop.check_stop`).
         """
         self._config, self._check_stop, self._sampling, self._nf4 = config, check_stop, sampling, nf4
         self.source: Path = huggingface.resolve(config.model.path)
