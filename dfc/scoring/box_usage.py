@@ -23,11 +23,7 @@ _MOST_PROCESSES = 4096
 
 
 class Usage:
-    """Follows the processes of one sandbox.
-
-    Args:
-      number: of its first process.
-    """
+    """Follows the processes of one sandbox; `number` is of its first process."""
 
     def __init__(self, number: int) -> None:
         self._number = number

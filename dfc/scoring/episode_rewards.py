@@ -61,9 +61,6 @@ def table_5(episode: Episode) -> float:
 
     A game that was broken off, by any seat, and one whose context was full has the reward 0.
 
-    Args:
-      episode: of any game.
-
     Source: Playpen (arXiv 2504.08590), Table 5. Departures: of games that the table does not name the quality is paid;
     the table gives no reward to a game that the teacher broke off, since that is played again
     (`dfc.training.teacher_errors`).

@@ -291,11 +291,7 @@ _FACTS: Mapping[type[Any], Callable[[str, Any], bool]] = {
 
 
 def fulfils(answer: str, check: Check) -> bool:
-    """Returns whether an answer has the form that a check asks for.
-
-    Args:
-      answer: any text; one of more than `LONGEST_ANSWER` characters fulfils nothing.
-      check: what is asked.
+    """Returns whether an answer has the form of a check; one of more than `LONGEST_ANSWER` characters fulfils nothing.
 
     >>> fulfils("One. Two! Three?", Sentences(at_least=3, at_most=3)), fulfils("Yes, sir", NoCommas())
     (True, False)
@@ -384,9 +380,7 @@ _ASKED: Mapping[type[Any], str] = {
 class Formats:
     """Scores the share of its checks that an answer fulfils; a scorer (`dfc.scoring.scorer.Scorer`).
 
-    Args:
-      checks: query -> the checks of its answers; None for a query means those of `everywhere`.
-      everywhere: the checks of queries that `checks` does not name.
+    `checks` are query -> the checks of its answers; None, or no entry, means those of `everywhere`.
     """
 
     def __init__(self, checks: Mapping[str, Sequence[Check]], everywhere: Sequence[Check] = ()) -> None:

@@ -105,14 +105,9 @@ def compare(
     """Returns the comparison of each (query, answer, other answer); all requests are under way together.
 
     Two equal answers are a tie without a request. A reply that is late or holds no verdict leaves None in the
-    comparison.
-
-    Args:
-      judge: the player that is asked.
-      rows: what about.
-      check_stop: called while replies are waited for. Where it raises `Interrupted`, the judge is closed, which allows
-        requests under way some seconds for their replies, since their replies are paid for; in the place of each
-        comparison that lacks a reply then is None, and the caller stops.
+    comparison. `check_stop` is called while replies are waited for. Where it raises `Interrupted`, the judge is closed,
+    which allows requests under way some seconds for their replies, since these are paid for; in the place of each
+    comparison that lacks a reply then is None, and the caller stops.
     """
     calls: list[tuple[Future[str], ...]] = []
     for query, answer, other in rows:
@@ -177,11 +172,9 @@ def _turned(verdict: Verdict | None) -> Verdict | None:
 class Judge:
     """Scores 1 for an answer better than the reference answer, 1/2 for a tie, 0 for a worse one.
 
-    A scorer (`dfc.scoring.scorer.Scorer`); answers without a verdict in both orders cannot be scored.
-
-    Args:
-      judge: a chat endpoint (`dfc.players.endpoint.Endpoint`), or any other remote player.
-      references: query -> the answer to compare with.
+    A scorer (`dfc.scoring.scorer.Scorer`); answers without a verdict in both orders cannot be scored. `judge` is a chat
+    endpoint (`dfc.players.endpoint.Endpoint`), or any other remote player; `references` are query -> the answer to
+    compare with.
     """
 
     def __init__(self, judge: Remote, references: Mapping[str, str]) -> None:

@@ -83,7 +83,6 @@ class _Process:
         return process.stdout.readline(_LONGEST_LINE)
 
     def close(self) -> None:
-        """Ends the process."""
         if self._process is not None:
             self._process.kill()
             for pipe in (self._process.stdin, self._process.stdout):

@@ -59,11 +59,7 @@ class Place:
 
 
 class MemoryGroup:
-    """A group for one sandbox.
-
-    Args:
-      place: where it is made.
-      limit: bytes of memory of all of its processes together.
+    """A group for one sandbox, made in `place`; its limit is bytes of memory of all of its processes together.
 
     Raises:
       OSError: it cannot be made, or its limit does not read back.

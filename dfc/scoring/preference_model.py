@@ -31,11 +31,7 @@ _SCORING = [name for name, family in hf_architectures.FAMILIES.items() if family
 
 
 def problems(path: str) -> list[str]:
-    """Returns why a folder is no supported model of preferences; reads its config.json only.
-
-    Args:
-      path: as `dfc.models.huggingface.resolve` takes it.
-    """
+    """Returns why a path for `huggingface.resolve` is no supported model of preferences; reads its config.json only."""
     try:
         folder = huggingface.resolve(path, weights=False)
         said = model_folders.read_json(folder / model_folders.CONFIG)

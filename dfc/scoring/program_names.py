@@ -77,12 +77,7 @@ def builtins_called(tests: Tests) -> tuple[str, ...]:
 
 
 def builtins_of_the_program(tests: Tests, defined: frozenset[str]) -> tuple[str, ...]:
-    """Returns the builtins that are the program's.
-
-    Args:
-      tests: that call them.
-      defined: those of `builtins_called` that the program defines.
-    """
+    """Returns the builtins that are the program's, of those that `tests` call (`builtins_called`) and it defines."""
     tree = ast.parse(tests.tests)
     came: dict[str, set[str]] = {}  # variable -> the program's builtins that its value was computed from
     for node in ast.walk(tree):

@@ -7,11 +7,10 @@ that the program's box never sees. So a program that ends early, prints what is 
 returns an object that equals everything, has not passed: it can only answer calls.
 
 Values passed between them: None, bools, numbers, texts, bytes, lists, tuples, sets, dictionaries, ranges, and iterators
-  as what they
-yield; Decimal, Fraction, dates, times and deque, OrderedDict, Counter, defaultdict of the standard library; of other
-values (an instance of a class of the program's) a reference that later calls may pass back. Departures
-from running both in one process: arguments are copies, so a test sees no change of them, and tests cannot pass
-functions; a StopIteration of the program is a RuntimeError in the tests, as in a generator: it would end a loop of
+as what they yield; Decimal, Fraction, dates, times and deque, OrderedDict, Counter, defaultdict of the standard
+library; of other values (an instance of a class of the program's) a reference that later calls may pass back.
+Departures from running both in one process: arguments are copies, so a test sees no change of them, and tests cannot
+pass functions; a StopIteration of the program is a RuntimeError in the tests, as in a generator: it would end a loop of
 theirs over ``map`` early. A module of the standard library that tests use without importing it is imported for them: a
 program's own ``math`` must not decide; `dfc.scoring.program_names` decides whose a builtin is. Layouts: HumanEval
 (arXiv 2107.03374), whose ``prompt`` also gives the tests their helpers, and MBPP (arXiv 2108.07732), whose tests may
@@ -86,12 +85,7 @@ def program_in(answer: str, tests: ProgramTests) -> str:
 
 
 def run_tests(program: str, tests: ProgramTests, limits: Limits) -> str:
-    """Runs a program against tests; returns what happened.
-
-    Args:
-      program: untrusted Python.
-      tests: `ProgramTests.problem` is None.
-      limits: of each of the two boxes.
+    """Runs an untrusted program against tests whose `problem` is None; the limits are of each of the two boxes.
 
     Returns:
       ``passed``; ``failed``: a test was not fulfilled, or the program raised; ``time_limit``, ``memory_limit``,

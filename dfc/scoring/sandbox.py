@@ -2,9 +2,8 @@
 
 What runs in the sandbox sees a read-only ``/usr``, an empty ``/tmp``, no environment, no network and no other process
 than its own. It is in namespaces of its own (user, process, mount, network, ...), has no capability, may make no
-further
-namespace, and is not root outside either: of root the kernel counts no processes. It can be ended at any time and as a
-whole: the end of its first process ends every other one, in the kernel.
+further namespace, and is not root outside either: of root the kernel counts no processes. It can be ended at any time
+and as a whole: the end of its first process ends every other one, in the kernel.
 
 Limits: processor time, address space, file size, open files and processes of each process by the kernel
 (``setrlimit``, set by our code in the sandbox before the untrusted one); processor time and memory of all its processes
@@ -215,9 +214,8 @@ class Box:
 
     Use it in a ``with`` statement: at the end of the block nothing of it runs any more.
 
-    Args:
-      code: Python, run with ``-I -S -c``; sees its input on the standard input.
-      limits: of all of it; time counts from here.
+    `code` is Python, run with ``-I -S -c``; it sees its input on the standard input. The limits are of all of it; time
+    counts from here.
 
     Attributes:
       beside: another box that is checked whenever this one is waited for; it counts apart.

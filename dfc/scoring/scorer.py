@@ -45,9 +45,7 @@ class Scorer(Protocol):
     def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
         """Returns a value of each answer to the query of the same place.
 
-        Args:
-          queries: n texts.
-          answers: n untrusted texts: whatever they hold, they cost bounded time and memory.
+        Answers are untrusted: whatever they hold, they cost bounded time and memory.
 
         Raises:
           ValueError: not as many queries as answers.
@@ -89,12 +87,9 @@ def scores_of_each(
 ) -> Scores:
     """Returns the scores of (query, answer) pairs, several of them scored at once.
 
-    Args:
-      score: of one pair, as for `scores_of`; called from several threads.
-      pairs: of all answers.
-      workers: answers scored at once.
-      check_stop: called in this thread after each answer, in their order. Its exception aborts the scoring: answers
-        that have begun are waited for, the others do not begin.
+    `score` is of one pair, as for `scores_of`, and called from several threads, for as many answers at once as there
+    are `workers`. `check_stop` is called in this thread after each answer, in their order. Its exception aborts the
+    scoring: answers that have begun are waited for, the others do not begin.
     """
     found = []
     pool = ThreadPoolExecutor(workers)

@@ -15,9 +15,7 @@ from dfc.scoring.scorer import Scorer, Scores, ScoringError, checked_pairs
 class OwnFunction:
     """Scores answers by a custom function; a scorer (`dfc.scoring.scorer.Scorer`).
 
-    Args:
-      function: (queries, answers) -> a number for each answer; NaN or infinite: it has none.
-      name: of it in errors.
+    `function` is (queries, answers) -> a number for each answer; NaN or infinite: it has none. Errors call it `name`.
     """
 
     def __init__(self, function: Callable[[list[str], list[str]], Any], name: str) -> None:
@@ -57,10 +55,9 @@ class Sum:
     An answer that one of them cannot score is not scored at all: the rest of a sum is no smaller reward. Use it in
     a ``with`` statement, whose end closes those that have something to close.
 
-    Args:
-      parts: name -> (weight, scorer).
-      everywhere: names of those that every process of the run calls (a model over all devices); the others are called
-        by the first process alone, and its result is sent to all: what depends on a clock is decided once.
+    `parts` are name -> (weight, scorer). Every process of the run calls those named in `everywhere` (a model over all
+    devices); the others are called by the first process alone, and its result is sent to all: what depends on a clock
+    is decided once.
     """
 
     def __init__(self, parts: Mapping[str, tuple[float, Scorer]], everywhere: Sequence[str] = ()) -> None:

@@ -52,10 +52,7 @@ _MACHINES = {
 
 
 def system_call_filter(machine: str = "") -> bytes:
-    """Returns the filter as bwrap reads it: instructions of 8 bytes.
-
-    Args:
-      machine: as `platform.machine` names it; empty: this one.
+    """Returns the filter as bwrap reads it: instructions of 8 bytes; `machine` as `platform.machine`, empty: this one.
 
     Raises:
       ConfigError: its system calls are not known.
