@@ -55,11 +55,7 @@ def under_way() -> str:
 
 
 class Compilations:
-    """What is compiled in this process, as JAX reports it: tracing, lowering and compiling of every program.
-
-    Args:
-      clock: seconds, for tests.
-    """
+    """What JAX reports of programs compiled here: tracing, lowering, compiling; `clock` gives seconds, for tests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -126,12 +122,7 @@ def compilations() -> Compilations:
 
 
 class Reports:
-    """Decides when a status message is due.
-
-    Args:
-      compiled: what is compiled.
-      clock: seconds, for tests.
-    """
+    """Decides when a status message is due; `clock` gives seconds, for tests."""
 
     def __init__(self, compiled: Compilations, clock: Callable[[], float] = time.monotonic) -> None:
         self._compiled, self._clock = compiled, clock
@@ -164,11 +155,7 @@ _panels: list[object] = []  # terminals' panels that show the same themselves
 
 @contextlib.contextmanager
 def reported(every: float = 1.0) -> Iterator[None]:
-    """Prints status messages on standard output while it is open.
-
-    Args:
-      every: seconds between two checks.
-    """
+    """Prints status messages on standard output while it is open; `every` is the seconds between two checks."""
     reports, ended = Reports(compilations()), threading.Event()
 
     def watch() -> None:

@@ -84,10 +84,9 @@ class Checkpointer:
 
         Checkpoints of later steps are deleted: they belong to a run that was abandoned by restoring an older one.
 
-        Args:
-          step: the step, 0 or more; an existing checkpoint of it is replaced.
-          arrays: dicts, lists, tuples and None of jax or numpy arrays, nested; dict keys are texts or ints.
-          progress: JSON-ready data (text keys, lists instead of tuples).
+        An existing checkpoint of the step, 0 or more, is replaced. `arrays` are dicts, lists, tuples and None of jax or
+        numpy arrays, nested; dict keys are texts or ints. `progress` is JSON-ready data (text keys, lists instead of
+        tuples).
 
         Raises:
           TypeError: `arrays` or `progress` holds something else; the place is named.

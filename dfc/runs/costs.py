@@ -20,9 +20,8 @@ class Costs:
     also what was spent on games that no line speaks of because the run was stopped before it. What a process spends
     between its last `note` and its being killed is not known.
 
-    Args:
-      folder: of the run; where it does not write, everything is 0. Cut half lines off its streams first
-        (`RunFolder.mend`), and lines that will be written again.
+    Where the folder does not write, everything is 0. Cut half lines off its streams first (`RunFolder.mend`), and lines
+    that will be written again.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -48,11 +47,7 @@ class Costs:
         return {name: self._before.get(name, 0.0) + self._now.get(name, 0.0) for name in self._before | self._now}
 
     def note(self, endpoints: Sequence[Endpoint]) -> None:
-        """Records what endpoints report, and writes the totals to the disk.
-
-        Args:
-          endpoints: those of this process, always the same ones.
-        """
+        """Records what this process's endpoints, always the same ones, report, and writes the totals to the disk."""
         for endpoint in endpoints:
             report = endpoint.report()
             self._now |= {f"{measure}/{report['name']}": float(report[measure]) for measure in _MEASURES}

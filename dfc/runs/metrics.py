@@ -54,12 +54,9 @@ class MetricsWriter:
     ) -> None:
         """Records the metrics of one iteration.
 
-        Args:
-          step: iterations of the whole run so far; TensorBoard's horizontal axis.
-          stage: the stage of the recipe, e.g. ``divide g1``.
-          iteration: within the stage.
-          metrics: numbers that the configuration determines; not finite ones are written as text.
-          clock: everything that reads a clock: ``time`` (seconds since 1970, used by TensorBoard), durations, rates.
+        `step` counts iterations of the whole run so far (TensorBoard's horizontal axis), `iteration` those within the
+        stage, e.g. ``divide g1``. The configuration determines `metrics`; not finite ones are written as text. `clock`
+        is everything that reads a clock: ``time`` (seconds since 1970, used by TensorBoard), durations, rates.
         """
         if not self._folder.writes:
             return

@@ -14,10 +14,8 @@ _FILE = "policies.json"
 def refuse_others(folder: RunFolder, found: Mapping[str, str]) -> None:
     """Notes who plays, or compares with who has played before.
 
-    Args:
-      folder: of the run.
-      found: what identifies each player (`dfc.rollout.trained_weights.identities`), by name,
-        and each file whose texts take the place of a player's; if empty, nothing is written.
+    `found` is what identifies each player (`dfc.rollout.trained_weights.identities`), by name, and each file whose
+    texts take the place of a player's; if empty, nothing is written.
 
     Raises:
       RunFolderError: a player is not the one that played the games on record.

@@ -24,12 +24,7 @@ _LONG = 3600.0  # seconds; a longer run is warned of
 
 
 def long_run(seconds: float, shorter: Sequence[str]) -> str:
-    """Returns a warning of a run that takes more than an hour; empty for any other.
-
-    Args:
-      seconds: that it is expected to take.
-      shorter: settings that make it shorter.
-    """
+    """Returns a warning, with settings that make it shorter, of a run that takes more than an hour; else empty."""
     if seconds <= _LONG:
         return ""
     hint = f"; what shortens it: {', '.join(shorter)}" if shorter else ""
@@ -42,14 +37,10 @@ class Progress:
     The time left is estimated from the steps done in this process: remaining steps x elapsed seconds / done steps,
     without the seconds that compiled something. A run that takes more than an hour is warned of once.
 
-    Args:
-      total_steps: steps of the whole run.
-      start_step: steps already done when this process took over, from the checkpoint.
-      shorter: settings that make the run shorter (`dfc.config.RunConfig.shorter`), for the warning.
-      output: where to write; standard output by default.
-      seconds_between_lines: where there is no terminal, at most one line in this time.
-      clock: seconds, for tests.
-      compiled: seconds that something was compiled in this process so far.
+    `start_step` steps were already done when this process took over, from the checkpoint. `shorter` are settings that
+    make the run shorter (`dfc.config.RunConfig.shorter`), for the warning. `output` is standard output by default;
+    where there is no terminal, at most one line is written in `seconds_between_lines`. `clock` gives seconds, for
+    tests; `compiled` the seconds that something was compiled in this process so far.
     """
 
     def __init__(
@@ -103,16 +94,10 @@ class Progress:
     ) -> None:
         """Takes the state after one iteration.
 
-        Args:
-          stage: the stage of the recipe.
-          iteration: done in this stage, of `iterations`.
-          iterations: of this stage.
-          step: done in the whole run.
-          episodes_per_second: speed of this iteration.
-          tokens_per_second: tokens sampled per second in this iteration.
-          win_rates: latest win rate per game id, 0 to 1.
-          warning: the newest one, in one line; the panel shows it, plain lines report it once.
-          cost: what the run has cost so far, as text; an empty one is not shown.
+        `iteration` of `iterations` are done in this stage, `step` in the whole run; speeds are of this iteration,
+        tokens those sampled; `win_rates` are the latest per game id, 0 to 1. `warning` is the newest one, in one line;
+        the panel shows it, plain lines report it once. `cost` is what the run has cost so far, as text; an empty one is
+        not shown.
         """
         self._step = step
         self._win_rates = dict(win_rates)

@@ -150,10 +150,8 @@ class RunFolder:
     def follow(cls, path: Path, config: RunConfig, *, existed: bool) -> "RunFolder":
         """Returns the folder for a process that does not write; the disk is not touched.
 
-        Args:
-          path: the folder, on a disk that all processes see.
-          config: the same as in the process that opened it.
-          existed: as that process found it.
+        All processes see the disk; `config` is the same as in the process that opened it, `existed` as that one found
+        it.
         """
         return cls(path, config, existed=existed, lock=None)
 
@@ -187,8 +185,7 @@ class RunFolder:
     def of_challenger(self, path: Path) -> Path:
         """Returns where self-play with an adapter for each role has the Challenger's own.
 
-        Args:
-          path: the Solver's: `policy`, `adapter`, `last_good` or `last_good_adapter`.
+        `path` is the Solver's: `policy`, `adapter`, `last_good` or `last_good_adapter`.
         """
         return self.path / f"challenger_{path.name}"
 

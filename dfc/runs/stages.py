@@ -41,14 +41,10 @@ class StageRun:
 
 
 class Plan:
-    """The stages of a run, added one after another.
+    """The stages of a run, added one after another; they read what earlier ones wrote in its folder.
 
     Attributes:
       stages: in their order.
-
-    Args:
-      config: of the whole run.
-      folder: of the whole run; stages read what earlier ones wrote in it.
     """
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
@@ -59,13 +55,9 @@ class Plan:
         """Adds a stage; returns its folder.
 
         Each value of its configuration is the one given, otherwise that of the stage's own settings, otherwise that of
-        the whole run, otherwise the recipe's default.
-
-        Args:
-          name: of the folder; its last part is the name of the stage's run.
-          kind: the class of its configuration, which is its recipe.
-          settings: of the stage in the configuration of the whole run.
-          **given: further values of this stage; `name` too, if its run is called otherwise than its folder.
+        the whole run, otherwise the recipe's default. The last part of `name` is the name of the stage's run, unless
+        `name` is among the given values too; `kind` is the class of its configuration, its recipe; `settings` are of
+        the stage in the configuration of the whole run.
 
         Raises:
           TypeError: the recipe has no such setting.
@@ -82,9 +74,7 @@ class Plan:
 def planned(config: RunConfig, folder: Path) -> list[StageRun] | None:
     """Returns the stages of a run; None where its recipe is not made of others.
 
-    Args:
-      config: of the run.
-      folder: of the run; what earlier stages wrote there may decide about later ones.
+    What earlier stages wrote in the folder may decide about later ones.
     """
     name = f"dfc.{config.module}"
     if config.module.endswith(".py") or importlib.util.find_spec(name) is None:  # a custom recipe
@@ -96,11 +86,7 @@ def planned(config: RunConfig, folder: Path) -> list[StageRun] | None:
 def open_together(path: Path, config: RunConfig, *, command: str, within: Path | None = None) -> RunFolder:
     """Opens a run folder in the first process; the others follow it, or fail with it.
 
-    Args:
-      path: the folder.
-      config: checked, the same in every process.
-      command: the command line, kept in the folder.
-      within: the run folder of which this is a stage's.
+    `config` is checked, the same in every process; `within` is the run folder of which this is a stage's.
 
     Raises:
       RunFolderError: see `RunFolder.open`; on every process.
@@ -122,11 +108,8 @@ def open_together(path: Path, config: RunConfig, *, command: str, within: Path |
 def run_stages(folder: RunFolder, plan: Callable[[], Sequence[StageRun]], stop: Stop) -> None:
     """Runs the unfinished stages one after another, marks the whole run as finished and prints its results' places.
 
-    Args:
-      folder: of the whole run.
-      plan: returns the stages in their order. It is asked before each of them, since what one of them found may decide
-        about those after it, and gives the finished ones as before.
-      stop: asked by every stage where it has saved.
+    `plan` returns the stages in their order. It is asked before each of them, since what one of them found may decide
+    about those after it, and gives the finished ones as before. Every stage asks `stop` where it has saved.
 
     Raises:
       Interrupted: a stage was stopped; the same call resumes it.

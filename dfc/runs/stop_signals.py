@@ -25,10 +25,9 @@ class Stop:
     what is under way. A thread says at once, and every ten seconds, what is waited for: Python's own handlers do not
     run before a compilation or a call of the device has returned.
 
-    Args:
-      agree: the largest of the numbers that all processes of the run pass (`dfc.multihost.all_max`); with one process
-        the number itself.
-      every: `check_stop` asks the other processes at every n-th call only, since their answer waits for the devices.
+    `agree` gives the largest of the numbers that all processes of the run pass (`dfc.multihost.all_max`), with one
+    process the number itself. `check_stop` asks the other processes at every n-th call only (`every`), since their
+    answer waits for the devices.
     """
 
     def __init__(self, agree: Callable[[int], int] = int, *, every: int = 1) -> None:
