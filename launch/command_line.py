@@ -176,9 +176,8 @@ def _sections_of(value: object) -> Iterator[object]:
 def load(name: str) -> RunConfig:
     """Returns the configuration of a file: what its `get_config()` returns.
 
-    Args:
-      name: a path, absolute or relative to the current folder; if there is no such file, relative to the folder that
-        holds dfc's own ``configs``, so that ``configs/smoke.py`` works everywhere.
+    `name` is a path, absolute or relative to the current folder; if there is no such file, relative to the folder that
+    holds dfc's own ``configs``, so that ``configs/smoke.py`` works everywhere.
 
     Raises:
       ConfigError: there is no such file, or it raises, or it returns no configuration.
@@ -259,9 +258,7 @@ def _sort_out(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def unknown_words(words: Sequence[str], kind: type[RunConfig] | None) -> list[str]:
     """Returns one problem for each word that is neither a flag nor an override, with what it is meant to set, if known.
 
-    Args:
-      words: an unknown flag and its value in one word.
-      kind: the recipe; None: no configuration is known.
+    A word is an unknown flag and its value. `kind` is the recipe; None: no configuration is known.
     """
     found = []
     for word in words:

@@ -25,12 +25,7 @@ _UNKNOWN = "is not in the list of known backends"
 
 
 def accelerators(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Returns the accelerators that this machine shows, as text.
-
-    Args:
-      root: of the file system.
-      environment: of this process.
-    """
+    """Returns the accelerators that this machine shows, as text."""
     found = []
     gpus = root / "proc/driver/nvidia/gpus"
     if (root / "dev/nvidia0").exists() or (gpus.is_dir() and any(gpus.iterdir())):
@@ -43,10 +38,6 @@ def accelerators(root: Path = Path("/"), environment: Mapping[str, str] = os.env
 
 def lines(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> list[str]:
     """Returns which devices JAX computes on, and a line for each accelerator that it leaves unused; starts JAX.
-
-    Args:
-      root: of the file system.
-      environment: of this process.
 
     Raises:
       ConfigError: JAX has not the platform that ``JAX_PLATFORMS`` asks for.

@@ -68,10 +68,8 @@ class Processes:
 def read(given: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> tuple[Processes, list[str]]:
     """Returns who the processes are, and every problem of the values that say so.
 
-    Args:
-      given: the flags ``distributed``, ``coordinator``, ``processes`` and ``process``; None where not given.
-      environment: ``JAX_COORDINATOR_ADDRESS``, ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID`` stand in for the last
-        three flags.
+    `given` are the flags ``distributed``, ``coordinator``, ``processes`` and ``process``; None where not given.
+    ``JAX_COORDINATOR_ADDRESS``, ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID`` stand in for the last three.
     """
     mode = given.get("distributed") or "off"
     if mode not in {"off", "auto"}:

@@ -20,12 +20,10 @@ _LONGEST = 4000  # characters of a value: the games of a run take a thousand
 def help_text(flags: Mapping[str, str], shipped: str, config: RunConfig | None, wanted: str = "") -> str:
     """Returns the help of a command line.
 
-    Args:
-      flags: name -> meaning.
-      shipped: the configuration files that come with dfc, as text.
-      config: whose keys are shown with their values in it; None: all recipes' if there is a search text.
-      wanted: only keys whose name or meaning holds this text, or that stand for another library's setting of this name
-        (`dfc.launch.foreign_names`); empty: all of `config`.
+    `flags` are name -> meaning, `shipped` the configuration files that come with dfc. Keys of `config` are shown with
+    their values in it; None: all recipes' if there is a search text. `wanted`: only keys whose name or meaning holds
+    this text, or that stand for another library's setting of this name (`dfc.launch.foreign_names`); empty: all of
+    `config`.
     """
     lines = [
         "Trains a model by letting it play language games.",
@@ -74,12 +72,8 @@ def _described(config: RunConfig, wanted: str, *, alone: bool = True) -> list[st
 def _section(section: object, path: str, wanted: str, named: Collection[str] = (), *, unset: bool = False) -> list[str]:
     """Returns the keys of a section that hold a text or are named, then those of the sections in it.
 
-    Args:
-      section: of which these are the keys.
-      path: what leads to it, with a dot behind it.
-      wanted: the text.
-      named: dotted keys.
-      unset: it stands for None, so that no value of it holds.
+    `path` leads to it, with a dot behind it; `named` are dotted keys; `unset`: it stands for None, so that no value of
+    it holds.
     """
     meanings = meanings_of(type(section))
     own, nested = [], []

@@ -56,10 +56,8 @@ def entry_and_key(names: Sequence[str], kind: type) -> tuple[str, Sequence[str]]
 def suggestion(kind: object, key: str, value: str | None = None) -> str:
     """Returns what a key may mean that a configuration does not have, to follow the sentence that says so.
 
-    Args:
-      kind: the class of a configuration or of a section, or one of them; None: no configuration is known.
-      key: dotted, as it was written.
-      value: what was to be set, to be repeated with the right key.
+    `kind` is the class of a configuration or of a section, or one of them; None: no configuration is known. `key` is
+    dotted, as it was written; `value` was to be set, and is to be repeated with the right key.
 
     Returns:
       A text such as ``; write --config.optimizer.learning_rate=1e-5``, in which a key is always one that `kind` has; or
@@ -102,10 +100,7 @@ def _readings(kind: type | None, key: str, value: str | None) -> Iterator[str]:
 def flag_suggestion(kind: type[RunConfig] | None, name: str, value: str | None) -> str:
     """Returns which key of a configuration a word is meant to set that is no flag, as `suggestion` does.
 
-    Args:
-      kind: the recipe; None: no configuration is known, so that those of all recipes count.
-      name: without its dashes in front.
-      value: what follows the name.
+    `name` is without its dashes in front; `kind` None: no configuration is known, so that those of all recipes count.
     """
     if len(name) > foreign_names.LONGEST:
         return ""
@@ -163,13 +158,8 @@ def _of_foreign_name(
 ) -> str:
     """Returns what stands for another library's setting here; empty where nothing does.
 
-    Args:
-      name: the setting's.
-      entry: the setting.
-      keys: those of the configuration, or of a section.
-      key: as it was written.
-      value: see `suggestion`.
-      in_section: the keys are a section's, whose place in a configuration is not known.
+    `keys` are those of the configuration, or of a section whose place in a configuration is not known (`in_section`);
+    `key` is as it was written; about `value` see `suggestion`.
     """
     found = _closest(entry.keys_among(keys) or (_within_section(entry.keys, keys) if in_section else []), key)
     near = _closest(entry.near_keys_among(keys), key)
@@ -256,11 +246,8 @@ def _lasts(keys: Iterable[str]) -> set[str]:
 def _elsewhere(kind: type | None, what: str, best: Sequence[str], find: Callable[[type[RunConfig]], list[str]]) -> str:
     """Returns which recipes have a setting that this one does not have.
 
-    Args:
-      kind: see `suggestion`.
-      what: the setting, where there is no recipe that could lack it.
-      best: the keys to be shown first.
-      find: finds the keys of the setting in a recipe.
+    `what` is the setting, where there is no recipe that could lack it; `best` are the keys to be shown first; `find`
+    finds the keys of the setting in a recipe.
     """
     groups: dict[str, list[str]] = {}
     for recipe, other in RECIPES.items():

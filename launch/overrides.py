@@ -188,11 +188,7 @@ def _value(match: re.Match[str], hint: Any) -> Any:  # noqa: ANN401 - a type or 
 
 
 def _read(text: str, hint: Any) -> Any:  # noqa: ANN401 - a type or a form of `typing`
-    """Returns the value of a type that a text stands for.
-
-    Raises:
-      ValueError: or one of `_LITERAL_ERRORS`: it stands for none.
-    """
+    """Returns the value of a type that a text stands for; ValueError or one of `_LITERAL_ERRORS`: for none."""
     if (kind := fields.without_none(hint)) is not hint:
         return None if text.lower() == "none" else _read(text, kind)
     if typing.get_origin(hint) is typing.Annotated:

@@ -85,11 +85,8 @@ def main(
 ) -> int:
     """Runs what the words after ``python -m dfc.launch.play`` ask for.
 
-    Args:
-      arguments: those words.
-      read: where a person's lines come from; the terminal if None.
-      write: where text goes; standard output if None.
-      players: an empty list that gets all players, for a handler of signals.
+    By default a person's lines come from the terminal, and text goes to standard output. `players` is an empty list
+    that gets all players, for a handler of signals.
 
     Returns:
       The exit code: 0 the game was played or left, 1 a player failed or the game was discarded, 2 wrong command line,
@@ -214,11 +211,7 @@ def _object(flag: str, text: str) -> dict[str, Any]:
 
 
 def _refuse_keys(args: argparse.Namespace, words: Sequence[str]) -> None:
-    """Refuses a key or a password in the place of anything else, before a message repeats it.
-
-    Raises:
-      ConfigError: names the words without what they hold.
-    """
+    """Refuses a key or a password in the place of anything else, before a message repeats it (ConfigError)."""
     wrong = key_search.word_problems([*words, f"--key_variable={args.key_variable}"], [args.key_variable])
     if wrong:
         raise ConfigError(wrong)
@@ -232,11 +225,7 @@ def _make(args: argparse.Namespace) -> Game:
 
 
 def _check(args: argparse.Namespace, game: Game) -> None:
-    """Refuses what cannot be, and what would be ignored.
-
-    Raises:
-      ConfigError: lists every problem.
-    """
+    """Refuses what cannot be, and what would be ignored; ConfigError: lists every problem."""
     found = _seat_problems(args, game)
     wanted = {name: getattr(args, name) for name in ("player", "opponent", "world", "judge")}
     wanted = {name: who for name, who in wanted.items() if who is not None}
@@ -255,11 +244,7 @@ def _check(args: argparse.Namespace, game: Game) -> None:
 
 
 def _seat(named: str, game: Game) -> int:
-    """Returns a seat by its number, which may be none of the game's, or by the role of its player.
-
-    Raises:
-      ValueError: it is neither.
-    """
+    """Returns a seat by number, which may be none of the game's, or by its player's role; ValueError: neither."""
     return int(named) if named.removeprefix("-").isdecimal() and len(named) < 5 else game.seat_of(named)
 
 
@@ -303,11 +288,7 @@ def _player_problem(who: str, *, simulator: bool) -> str | None:
 
 
 def _endpoint_config(args: argparse.Namespace) -> EndpointConfig:
-    """Returns how the endpoints of a command are asked; whether the values are valid shows when they are made.
-
-    Raises:
-      ConfigError: a setting is not known; lists every one.
-    """
+    """Returns how endpoints are asked; their making checks the values. ConfigError: lists every setting not known."""
     settings = {} if args.endpoint is None else _object("endpoint", args.endpoint)
     known = [name for name in fields.fields_of(EndpointConfig) if name != "key_variable"]
     elsewhere = "the endpoint's name says where it is and what model, http://HOST/v1#MODEL; the key has its own flag"
@@ -331,11 +312,7 @@ def _seat_players(
     players: list[Player | Remote],
     out: TextIO,
 ) -> None:
-    """Makes all players; `players` grows one by one, so that those made before an error can be closed.
-
-    Raises:
-      ConfigError: a player cannot play this game.
-    """
+    """Makes all players, `players` growing one by one, so that all can be closed; ConfigError: one cannot play."""
     config = _endpoint_config(args)
     named = (args.player, args.opponent, args.world, args.judge)
     if any(player_specs.is_model(who) for who in named if who not in (None, _PERSON, _SCRIPT)):
@@ -370,11 +347,7 @@ def _default_opponent(game: Game) -> Strength:
 
 
 def _refuse_without_list(game: Game, flag: str, who: str | None) -> None:
-    """Refuses a scripted player for a game that does not say what can be played.
-
-    Raises:
-      ConfigError: it does not.
-    """
+    """Refuses a scripted player, by a ConfigError, for a game that does not say what can be played."""
     if game.lists_actions:
         return
     name = f"--{flag}={who}" if who else f"--{flag}"

@@ -90,12 +90,9 @@ def say(lines: Iterable[str]) -> None:
 def run_in(path: Path, config: RunConfig, *, command: str, programs: str | None = None, every: int = 1) -> None:
     """Opens the run folder, new or existing, and runs the recipe.
 
-    Args:
-      path: the run folder.
-      config: checked.
-      command: how it was started, kept in the folder.
-      programs: where compiled programs are kept, or ``off``; None: the default.
-      every: of several processes, calls between two questions whether one of them was asked to stop.
+    `command` is how it was started, kept in the folder; `programs` is where compiled programs are kept, or ``off``,
+    None: the default; `every` is, of several processes, calls between two questions whether one of them was asked to
+    stop.
 
     Raises:
       Interrupted: it was stopped; everything finished is saved.
