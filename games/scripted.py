@@ -54,12 +54,7 @@ class RandomLegal:
 
 @dataclasses.dataclass(frozen=True)
 class Scripted:
-    """Plays one kind of game by a fixed method.
-
-    Attributes:
-      kind: the game's class.
-      choose: (game, seat to move, rng) -> action.
-    """
+    """Plays one kind of game by a fixed method; `choose` is (game, seat to move, rng) -> action."""
 
     kind: type[Game]
     choose: Choose

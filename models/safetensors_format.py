@@ -76,14 +76,9 @@ def refuse_special(file: Location) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a file.
+    """One tensor of a file; `dtype` is the format's name of it: ``F32``, ``BF16``, ...
 
-    Attributes:
-      name: what the file calls it.
-      file: where it is.
-      dtype: the format's name of its dtype: ``F32``, ``BF16``, ...
-      shape: its shape.
-      begin: its first byte, counted from the start of the file.
+    `begin` is its first byte, counted from the start of the file.
     """
 
     name: str
@@ -215,13 +210,9 @@ def _offsets(name: str, entry: object) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class TensorToWrite:
-    """One tensor of a file to be written.
+    """One tensor of a file to be written; its dtype is one of `NUMPY_DTYPES`.
 
-    Attributes:
-      name: its name.
-      dtype: its dtype; one of `NUMPY_DTYPES`.
-      shape: its shape.
-      fetch: returns its values when its turn comes, so that one tensor at a time is in memory.
+    `fetch` returns its values when its turn comes, so that one tensor at a time is in memory.
     """
 
     name: str

@@ -42,14 +42,9 @@ class NotFiniteError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class WantedArray:
-    """One array to be made.
+    """One array to be made of a stored tensor, its values rounded to `dtype`, its parts placed by `sharding`.
 
-    Attributes:
-      stored: the tensor that holds its values.
-      shape: its shape.
-      dtype: its dtype; values are rounded to it.
-      sharding: where its parts go.
-      transpose: whether the file holds it transposed; both are matrices then.
+    `transpose`: the file holds it transposed; both are matrices then.
     """
 
     stored: StoredTensor

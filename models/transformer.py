@@ -253,11 +253,7 @@ class Ends(nnx.Module):
 
 
 class Decoder:
-    """A decoder with its weights, ready to compute; made by `bind`, usually inside jit.
-
-    Attributes:
-      config: its shape and kind.
-    """
+    """A decoder with its weights, ready to compute; made by `bind`, usually inside jit."""
 
     def __init__(self, config: DecoderConfig, params: Params, adapters: Adapters | None, execution: Execution) -> None:
         self.config = config

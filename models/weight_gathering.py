@@ -17,12 +17,7 @@ from dfc.models.transformer import Params, Path, by_path, is_stacked
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One weight: an array, or one layer of a stacked array.
-
-    Attributes:
-      array: the array.
-      layer: which entry of its first axis is meant; None means all of the array.
-    """
+    """One weight: an array, or one layer of a stacked array; `layer` None means all of the array."""
 
     array: jax.Array | np.ndarray
     layer: int | None

@@ -20,12 +20,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 @dataclasses.dataclass(frozen=True)
 class ChatReply:
-    """A reply that can be played.
-
-    Attributes:
-      text: what the model said.
-      usage: tokens it took; None where the server sends no counts.
-    """
+    """A reply that can be played; `usage` is the tokens it took, None where the server sends no counts."""
 
     text: str
     usage: Usage | None

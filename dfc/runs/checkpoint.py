@@ -41,13 +41,7 @@ _DTYPES |= {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """What a checkpoint held.
-
-    Attributes:
-      step: the step it was saved at.
-      arrays: the tree of arrays; bit for bit what was saved.
-      progress: the JSON-ready data saved with it.
-    """
+    """What a checkpoint held: its step, the tree of arrays, bit for bit what was saved, and the JSON-ready progress."""
 
     step: int
     arrays: Tree

@@ -41,11 +41,7 @@ class StageRun:
 
 
 class Plan:
-    """The stages of a run, added one after another; they read what earlier ones wrote in its folder.
-
-    Attributes:
-      stages: in their order.
-    """
+    """The stages of a run, added one after another; they read what earlier ones wrote in its folder."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.stages: list[StageRun] = []

@@ -90,22 +90,14 @@ class Capitals(Bounded):
 
 @dataclasses.dataclass(frozen=True)
 class Keyword(Bounded):
-    """How often a word or phrase stands in the answer, as whole words, whatever its case.
-
-    Attributes:
-      text: the word or phrase.
-    """
+    """How often a word or phrase stands in the answer, as whole words, whatever its case."""
 
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Letter(Bounded):
-    """How often a sign stands in the answer, whatever its case.
-
-    Attributes:
-      text: one sign.
-    """
+    """How often a sign stands in the answer, whatever its case."""
 
     text: str = ""
 
@@ -132,22 +124,14 @@ class UpperCase:
 
 @dataclasses.dataclass(frozen=True)
 class BeginsWith:
-    """Whether the answer begins with a text, white space before it aside.
-
-    Attributes:
-      text: the text.
-    """
+    """Whether the answer begins with a text, white space before it aside."""
 
     text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class EndsWith:
-    """Whether the answer ends with a text, white space behind it aside.
-
-    Attributes:
-      text: the text.
-    """
+    """Whether the answer ends with a text, white space behind it aside."""
 
     text: str = ""
 
@@ -164,11 +148,7 @@ class Title:
 
 @dataclasses.dataclass(frozen=True)
 class Postscript:
-    """Whether a line near the end begins a postscript.
-
-    Attributes:
-      marker: how it begins.
-    """
+    """Whether a line near the end begins a postscript, which `marker` begins."""
 
     marker: Literal["P.S.", "P.P.S"] = "P.S."
 

@@ -104,12 +104,7 @@ class _Record:
 
 
 class Session:
-    """One game in progress.
-
-    Attributes:
-      question: what is asked next; None at the end.
-      end: how it ended; None before.
-    """
+    """One game in progress: `question` is what is asked next, None at the end; `end` is how it ended, None before."""
 
     def __init__(self, game: LoadedGame, row: Mapping[str, Any], seed: int, replies: Sequence[str] = ()) -> None:
         """Begins the game of a row (experiment and instance), replies included; call it in `clembench_folder.alone`."""

@@ -24,13 +24,7 @@ _ENDS_OF_A_TEAM = (Outcome.WIN, Outcome.LOSS)
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """The game under test.
-
-    Attributes:
-      make: returns a new game, not yet begun.
-      seeds: of the games that are played.
-      simulators: by role.
-    """
+    """The game under test; `make` returns a new one, not yet begun; simulators are by role."""
 
     make: Callable[[], Game]
     seeds: Sequence[int]
