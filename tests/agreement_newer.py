@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 
 import pytest
+from game_turns import pick
 
 from dfc.games import registry
 from dfc.games.game import Outcome, Verdict
@@ -29,10 +30,6 @@ VERSION = "0.7.4"
 
 def test_the_oracle_is_the_newer_textarena():
     assert importlib.metadata.version("textarena") == VERSION
-
-
-def pick(rng, items):
-    return items[rng.randrange(len(items))]
 
 
 class Pair:

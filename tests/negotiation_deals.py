@@ -1,16 +1,15 @@
 """Deals of Simple Negotiation, for its tests."""
 
+import functools
+
+import game_turns
+
 from dfc.games.textarena.simple_negotiation import (
     SimpleNegotiation,
 )
 
 OFFER = "[Offer: 3 Sheep, 2 Ore -> 5 Brick]"
-
-
-def started(seed=0, **options):
-    game = SimpleNegotiation(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, SimpleNegotiation)
 
 
 def dealt(stock=((9,) * 5, (9,) * 5), values=((5, 8, 12, 20, 32), (6, 12, 18, 30, 40)), **options):

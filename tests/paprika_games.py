@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dfc.games import registry, scripted
+from dfc.games import scripted
 from dfc.games.paprika.cellular_automata import RULES
 from dfc.games.paprika.task import tagged
 from dfc.games.paprika.world import AGENT
@@ -206,13 +206,6 @@ GAMES = {
         legal_at_most=40,
     ),
 }
-
-
-def started(name: str, seed: int = 0, **options: Any) -> Task:
-    """A game of Paprika that has just begun."""
-    game = registry.make(name, **options)
-    game.reset(seed)
-    return game
 
 
 def simulator_reply(game: Task, rng: GameRng | None = None) -> str:

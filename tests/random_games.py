@@ -9,12 +9,6 @@ TWO_SEATS = [game_id for game_id in GAME_IDS if registry.kind(game_id).seats == 
 WITH_SIMULATORS = [game_id for game_id in GAME_IDS if registry.kind(game_id).simulators]
 
 
-def started(game_id, seed=0, **options):
-    game = registry.make(game_id, **options)
-    game.reset(seed)
-    return game
-
-
 def reply_of(game, rng):
     """What the seat to move says: a player one of the listed actions, a simulator what its script says."""
     if game.to_move < game.seats:

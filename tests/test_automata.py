@@ -1,9 +1,11 @@
 """Cellular Automata of Paprika: the step against integer arithmetic, the tasks, what is read and what is told."""
 
 import collections
+import functools
 import itertools
 import json
 
+import game_turns
 import numpy as np
 import pytest
 
@@ -17,12 +19,7 @@ from dfc.games.rng import GameRng
 SIZES = {"train": 1000, "test": 500}
 ANSWER = RULES[110]
 KEYS = [f"{a}{b}{c}" for a in (0, 1) for b in (0, 1) for c in (0, 1)]
-
-
-def started(seed=0, **options):
-    game = CellularAutomata(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, CellularAutomata)
 
 
 def all_pairs(split):

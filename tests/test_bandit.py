@@ -1,10 +1,12 @@
 """Bandit: how means and rewards are drawn, what an answer costs, the call for a decision, the bots."""
 
 import collections
+import functools
 import itertools
 import random
 import statistics
 
+import game_turns
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -21,12 +23,7 @@ from dfc.games.scripted import RandomLegal, Scripted
 
 SIMPLE, STRONG = (Scripted(Bandit, getattr(BOTS[0], name)) for name in ("simple", "strong"))
 DECIDE = "No tries left. Decide now: answer with the choice that has the highest probability."
-
-
-def started(seed=0, **options):
-    game = Bandit(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Bandit)
 
 
 def answer(text):

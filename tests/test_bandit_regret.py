@@ -1,9 +1,11 @@
 """The bandit of single turns: what is shown, what is counted, and that a policy has no memory between its turns."""
 
+import functools
 import math
 import random
 import statistics
 
+import game_turns
 import jax
 import numpy as np
 import pytest
@@ -22,11 +24,7 @@ from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.rollout.workers import make_engine
 
-
-def started(seed=0, **options):
-    game = BanditRegret(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, BanditRegret)
 
 
 def press(game, name):

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 
+import game_turns
 import pytest
 
 from dfc.games.bots import battleship as battleship_bots
@@ -17,12 +18,7 @@ from dfc.games.rng import GameRng
 SIZES = {"train": 1000, "test": 200}
 LENGTHS = {"Carrier": 5, "Battleship": 4, "Destroyer": 2}
 PLAYER = battleship_bots.BOTS[0]
-
-
-def started(seed=0, **options):
-    game = Battleship(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Battleship)
 
 
 def tasks(split):

@@ -4,6 +4,7 @@ import collections
 import itertools
 
 import pytest
+from game_turns import played
 
 from dfc.games import registry, scripted
 from dfc.games.dialogue import guess_what
@@ -21,11 +22,6 @@ def started(target="lion", level=3, candidates=WORDS, **options):
     game.reset(0)
     game.instance = Instance(candidates, target, f"concrete_level_{level}")
     return game
-
-
-def played(game, *replies):
-    verdicts = [game.step(reply) for reply in replies]
-    return verdicts[-1]
 
 
 def asked(game, number):

@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+from game_turns import played
 
 from dfc.games import registry, scripted
 from dfc.games.bots.grid_talk import commands, draw
@@ -35,11 +36,6 @@ def started(target=TARGET, **options):
     game.reset(0)
     game.target = target
     return game
-
-
-def played(game, *replies):
-    verdicts = [game.step(reply) for reply in replies]
-    return verdicts[-1]
 
 
 def by_hand(target, drawn):

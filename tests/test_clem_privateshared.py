@@ -1,8 +1,10 @@
 """Private and shared: its rules and quality, probes that leave no trace, its forms and its players."""
 
+import functools
 import itertools
 import re
 
+import game_turns
 import pytest
 
 from dfc.games import registry, scripted
@@ -12,12 +14,7 @@ from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng
 
 SPLITS = {"train": 80, "validation": 60, "test": 50}
-
-
-def started(task=0, **options):
-    game = PrivateShared(**options)
-    game.reset(task)
-    return game
+started = functools.partial(game_turns.started, PrivateShared)
 
 
 def probes(game, *, wrong=0):

@@ -4,6 +4,7 @@ import itertools
 import json
 
 import pytest
+from game_turns import played
 
 from dfc.games import registry, scripted
 from dfc.games.dialogue import maps
@@ -39,10 +40,6 @@ def started_graph(found=MAP, **options):
     game.reset(0)
     game.map, game.path = found, [2]
     return game
-
-
-def played(game, *replies):
-    return [game.step(reply) for reply in replies][-1]
 
 
 def walked(*ways, **options):

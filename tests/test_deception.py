@@ -1,8 +1,11 @@
 """Truth and Deception: the game of textarena 0.6.4 but for the listed deviations, what the Guesser may know."""
 
+import functools
 import time
 
+import game_turns
 import pytest
+from game_turns import pick
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,14 +21,7 @@ STRATEGY_GAMES = 400
 SIGN = {"invalid": -1, "loss": -1, "win": 1}
 
 
-def pick(rng, items):
-    return items[rng.randrange(len(items))]
-
-
-def started(seed=0, **options):
-    game = TruthAndDeception(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, TruthAndDeception)
 
 
 def last_turn(seed=0, **options):

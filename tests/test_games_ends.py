@@ -4,7 +4,8 @@ import json
 import random
 
 import pytest
-from random_games import GAME_IDS, TWO_SEATS, play_random, reply_of, started
+from game_turns import started
+from random_games import GAME_IDS, TWO_SEATS, play_random, reply_of
 
 from dfc.games import registry
 from dfc.games.conformance.replies import malformed_replies

@@ -8,6 +8,7 @@ import itertools
 import re
 
 import pytest
+from game_turns import pick
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
@@ -18,10 +19,6 @@ from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 GAMES = 2000
 HANOI = [(3, 100), (4, 100)]
 GUESS = [(1, 20, 10), (1, 50, 7)]
-
-
-def pick(rng, items):
-    return items[rng.randrange(len(items))]
 
 
 def hanoi_pair(disks, turns):

@@ -11,9 +11,10 @@ import re
 import time
 
 import pytest
+from game_turns import started
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_games import GAME_IDS, TWO_SEATS, WITH_SIMULATORS, everything_seen, play_random, reply_of, started
+from random_games import GAME_IDS, TWO_SEATS, WITH_SIMULATORS, everything_seen, play_random, reply_of
 
 from dfc.games import registry, scripted
 from dfc.games.conformance import check

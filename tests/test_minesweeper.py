@@ -1,9 +1,11 @@
 """Minesweeper of Paprika: numbers and openings against brute force on arrays, the tasks, what is read and told."""
 
 import collections
+import functools
 import itertools
 import json
 
+import game_turns
 import numpy as np
 import pytest
 
@@ -16,12 +18,7 @@ from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 200}
 PLAYER = minesweeper_bots.BOTS[0]
-
-
-def started(seed=0, **options):
-    game = Minesweeper(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Minesweeper)
 
 
 def reveal(row, column):

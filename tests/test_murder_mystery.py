@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 from case_turns import CaseTurns, random_agent
+from game_turns import said
 
 from dfc.games.bots.murder_mystery import BOTS
 from dfc.games.game import Outcome, Verdict
@@ -60,13 +61,6 @@ def test_a_wrong_accusation_ends_the_case_whatever_the_world_says():
     for reply in ("I accuse Milo Brandt.", "He smiles.", NOT_VALID):
         game.step(reply)
     assert game.outcomes == (Outcome.LOSS,)
-
-
-def said(game, *replies):
-    """The game after these replies, whoever gives them."""
-    for reply in replies:
-        assert game.step(reply) is Verdict.PLAYED
-    return game
 
 
 UNFORESEEN = "All that we found points to {}."

@@ -1,6 +1,7 @@
 """Simple Negotiation: the game of textarena 0.6.4 but for the listed deviations, its reader, its bots."""
 
 import pytest
+from game_turns import pick
 from negotiation_deals import OFFER, dealt, started
 
 from dfc.games import scripted
@@ -17,10 +18,6 @@ from dfc.games.textarena.simple_negotiation import (
 
 GAMES = 2000  # against the oracle, per turn limit
 BOT_GAMES = 120  # per pairing
-
-
-def pick(rng, items):
-    return items[rng.randrange(len(items))]
 
 
 def play(*players, seed, **options):

@@ -9,8 +9,9 @@ import time
 
 import hypothesis
 import pytest
+from game_turns import started
 from hypothesis import strategies as st
-from paprika_games import GAMES, WORLDS, full_turn, played, simulator_reply, started
+from paprika_games import GAMES, WORLDS, full_turn, played, simulator_reply
 
 from dfc.games import registry, scripted
 from dfc.games.game import Outcome, Verdict

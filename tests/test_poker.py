@@ -5,7 +5,8 @@ import random
 import re
 
 import pytest
-from poker_turns import BAD, GOOD, play, set_cards, started
+from game_turns import said
+from poker_turns import BAD, GOOD, set_cards, started
 
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
@@ -48,33 +49,33 @@ def test_blinds_order_and_option_are_those_of_a_match_for_two():
     game = started()
     assert (game.dealer, game.to_move, game.chips, game.bets, game.pot) == (0, 0, [990, 980], [10, 20], 30)
     assert game.board == ()
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert (game.to_move, game.street, game.due(1)) == (1, 0, 0)  # the big blind is asked after a limp
     assert game.legal_actions() == ["[Check]", "[Raise 20]", "[Raise 40]", "[Raise 980]"]
-    play(game, "[Raise 40]")
+    said(game, "[Raise 40]")
     assert (game.to_move, game.bets, game.due(0)) == (0, [20, 60], 40)
-    play(game, "[Call]")
+    said(game, "[Call]")
     for street in (1, 2, 3):
         assert (game.street, len(game.board), game.bets, game.pot) == (street, street + 2, [0, 0], 120)
         assert game.to_move == 1
-        play(game, "[Check]")
+        said(game, "[Check]")
         assert game.to_move == 0
-        play(game, "[Check]")
+        said(game, "[Check]")
     assert (game.round, game.hands_played, game.dealer, game.to_move) == (2, 1, 1, 1)
     assert game.bets == [20, 10]
 
 
 def test_a_check_after_a_limp_opens_the_flop():
     game = started()
-    play(game, "[Call]", "[Check]")
+    said(game, "[Call]", "[Check]")
     assert (game.street, game.to_move, game.pot) == (1, 1, 40)
 
 
 def test_a_bet_and_a_call_close_a_street():
     game = started()
-    play(game, "[Raise 20]", "[Call]")
+    said(game, "[Raise 20]", "[Call]")
     assert (game.street, game.pot, game.to_move) == (1, 80, 1)
-    play(game, "[Check]", "[Bet 50]", "[Raise 100]", "[Call]")
+    said(game, "[Check]", "[Bet 50]", "[Raise 100]", "[Call]")
     assert (game.street, game.pot, game.bets, game.to_move) == (2, 380, [0, 0], 1)
 
 
@@ -84,7 +85,7 @@ def test_the_deal_alternates_and_the_match_has_its_number_of_hands():
     while not game.over:
         dealers.append(game.dealer)
         assert game.to_move == game.dealer
-        play(game, "[Fold]")
+        said(game, "[Fold]")
     assert dealers == [0, 1, 0, 1, 0]
     assert game.hands_played == 5
     assert game.chips == [990, 1010]
@@ -97,31 +98,31 @@ def test_the_deal_alternates_and_the_match_has_its_number_of_hands():
 def test_a_bet_is_at_least_the_big_blind_and_a_raise_at_least_the_last_one():
     game = started(starting_chips=200)
     assert amounts(game) == set(range(40, 402))  # beyond 200 it is all-in
-    play(game, "[Bet 90]")
+    said(game, "[Bet 90]")
     assert game.bets == [90, 20]
     assert game.smallest_raise == 70
     assert amounts(game) == set(range(160, 402))
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert amounts(game) == set(range(20, 402))
-    play(game, "[Bet 30]")
+    said(game, "[Bet 30]")
     assert amounts(game) == set(range(60, 402))
-    play(game, "[Raise 40]")
+    said(game, "[Raise 40]")
     assert amounts(game) == set(range(110, 402))  # exactly all-in: 40 more than 70
 
 
 def test_less_than_the_smallest_is_accepted_only_all_in():
     game, _ = with_chips(100, 300)
-    play(game, "[Bet 90]")
+    said(game, "[Bet 90]")
     game, _ = with_chips(95, 305)
-    play(game, "[Call]", "[Bet 60]")
+    said(game, "[Call]", "[Bet 60]")
     assert amounts(game) == set(range(95, 402))  # all-in with 35 above 60, where 40 would be the least
-    play(game, "[Raise 40]")
+    said(game, "[Raise 40]")
     assert game.bets == [95, 60]
 
 
 def test_nobody_can_raise_a_player_who_is_all_in():
     game, _ = with_chips(100, 300)
-    play(game, "[Bet 100]")
+    said(game, "[Bet 100]")
     assert game.legal_actions() == ["[Call]", "[Fold]"]
     for reply in ("[Raise 20]", "[Bet 300]", "[Check]"):
         assert game.clone().step(reply) is Verdict.ILLEGAL
@@ -131,12 +132,12 @@ def test_nobody_can_raise_a_player_who_is_all_in():
 
 def test_who_cannot_exceed_the_bet_cannot_raise():
     game, _ = with_chips(100, 300, dealer=1)
-    play(game, "[Bet 100]")
+    said(game, "[Bet 100]")
     assert game.legal_actions() == ["[Call]", "[Fold]"]
     assert game.clone().step("[Raise 50]") is Verdict.ILLEGAL
     assert game.clone().step("[Check]") is Verdict.ILLEGAL
     assert game.clone().step("[Bet 100]") is Verdict.ILLEGAL
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert game.over is (game.chips[1] == 0)
 
 
@@ -149,19 +150,19 @@ def test_these_are_illegal_at_the_start(reply):
 
 def test_a_call_with_nothing_due_is_illegal_and_a_fold_is_not():
     game = started()
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert game.clone().step("[Call]") is Verdict.ILLEGAL
     assert "[Fold]" not in game.legal_actions()
-    play(game, "[Fold]")
+    said(game, "[Fold]")
     assert (game.round, game.chips) == (2, [1000, 970])  # 1020 and 980, less the blinds
 
 
 def test_listed_amounts_are_the_smallest_half_the_pot_the_pot_and_what_both_have():
     game = started()
     assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 20]", "[Raise 40]", "[Raise 980]"]
-    play(game, "[Raise 80]", "[Call]")  # 200 in the pot
+    said(game, "[Raise 80]", "[Call]")  # 200 in the pot
     assert game.legal_actions() == ["[Check]", "[Bet 20]", "[Bet 100]", "[Bet 200]", "[Bet 900]"]
-    play(game, "[Bet 100]")  # 400 after a call
+    said(game, "[Bet 100]")  # 400 after a call
     assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 100]", "[Raise 200]", "[Raise 400]", "[Raise 800]"]
     game, _ = with_chips(1000, 50)
     assert game.legal_actions() == ["[Call]", "[Fold]", "[Raise 20]", "[Raise 30]"]  # more than 30 would go back
@@ -179,7 +180,7 @@ def test_every_listed_action_is_played_and_no_two_lead_to_the_same_position():
                 assert twin.step(action) is Verdict.PLAYED
                 after.append(json.dumps([twin.to_json()["state"], twin.outcomes, twin.to_move]))
             assert len(set(after)) == len(actions)
-            play(game, actions[rng.randrange(len(actions))])
+            said(game, actions[rng.randrange(len(actions))])
 
 
 # ---- who gets what ------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_every_listed_action_is_played_and_no_two_lead_to_the_same_position():
 
 def test_an_uncalled_bet_goes_back():
     game = started()
-    play(game, "[Raise 480]", "[Fold]")
+    said(game, "[Raise 480]", "[Fold]")
     assert game.observation(0).split("\n")[-2] == "Hand 1 ends: Opponent folds, you win the pot of 40."
     assert [chips + paid for chips, paid in zip(game.chips, game.paid, strict=True)] == [1020, 980]
 
@@ -197,23 +198,23 @@ def test_a_short_stack_can_win_only_what_it_matched(winner, chips):
     game, _ = with_chips(100, 1900, dealer=1)
     if winner:
         set_cards(game, BAD, GOOD)
-    play(game, "[Bet 1900]")
+    said(game, "[Bet 1900]")
     assert game.chips == [80, 0]
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == chips
     assert game.over is (winner == 1)
 
 
 def test_a_large_stack_that_calls_a_short_all_in_pays_only_that():
     game, _ = with_chips(100, 1900)
-    play(game, "[Raise 80]", "[Call]")
+    said(game, "[Raise 80]", "[Call]")
     assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [200, 1800]
 
 
 def test_equal_hands_share_the_pot():
     game = started()
     set_cards(game, "Ac Kc", "Ad Kd", "Qh Qs Jh 2s 3h")
-    play(game, "[Raise 281]", "[Call]", *["[Check]"] * 6)
+    said(game, "[Raise 281]", "[Call]", *["[Check]"] * 6)
     assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [1000, 1000]
     assert "the pot of 602 is shared." in game.observation(0)
     assert "the pot of 602 is shared." in game.observation(1)
@@ -222,7 +223,7 @@ def test_equal_hands_share_the_pot():
 def test_the_board_alone_can_be_the_best_hand_of_both():
     game = started(num_rounds=1)
     set_cards(game, "Ac Ad", "7c 2d", "Th Jh Qh Kh Ah")
-    play(game, "[Raise 980]", "[Call]")
+    said(game, "[Raise 980]", "[Call]")
     assert game.outcomes == (Outcome.DRAW, Outcome.DRAW)
     assert game.measures() == {"chips_0": 1000.0, "chips_1": 1000.0, "hands_played": 1.0}
 
@@ -251,7 +252,7 @@ def test_short_blinds_are_all_in_for_what_they_are(chips, dealer, asked, due):
     assert game.legal_actions() == ["[Call]", "[Fold]"]
     assert f"to call {due}." in game.observation(dealer)
     set_cards(game, BAD, GOOD)
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [1000 - 2 * matched, 2 * matched]
 
 
@@ -261,7 +262,7 @@ def test_hands_with_a_blind_that_is_all_in_are_played_without_asking():
         game = started(seed, num_rounds=30)
         set_cards(game, "Ac Ad", "Ah 2d")
         game.chips = [990 + 979, 1]
-        play(game, "[Fold]")
+        said(game, "[Fold]")
         assert game.over or game.hands_played > 2 or min(game.chips) > 0
         assert sum(game.chips) + game.pot == 2000
         if not game.over:
@@ -272,7 +273,7 @@ def test_the_winner_is_whoever_has_more_chips_after_the_last_hand():
     for better, outcomes in ((0, ("win", "loss")), (1, ("loss", "win"))):
         game = started(num_rounds=1)
         set_cards(game, *((GOOD, BAD) if better == 0 else (BAD, GOOD)))
-        play(game, "[Call]", *["[Check]"] * 7)
+        said(game, "[Call]", *["[Check]"] * 7)
         assert game.outcomes == outcomes
         assert sorted(game.chips) == [980, 1020]
 
@@ -339,11 +340,11 @@ def raise_as_little_as_possible(game):
 def test_the_match_ends_by_chips_at_the_last_action_allowed_and_bets_go_back():
     game = started(num_rounds=3, max_actions=40)
     assert game.max_game_length == 40
-    play(game, "[Fold]")
+    said(game, "[Fold]")
     while not game.over:
         paid = list(game.paid)
         assert game.actions_played < 40
-        play(game, raise_as_little_as_possible(game))
+        said(game, raise_as_little_as_possible(game))
     assert game.actions_played == 40
     assert paid != [0, 0]
     assert game.hands_played == 1
@@ -354,9 +355,9 @@ def test_the_match_ends_by_chips_at_the_last_action_allowed_and_bets_go_back():
 
 def test_a_hand_that_ends_with_the_last_action_counts():
     game = started(max_actions=2)
-    play(game, "[Raise 100]")
+    said(game, "[Raise 100]")
     assert not game.over
-    play(game, "[Fold]")
+    said(game, "[Fold]")
     assert (game.chips, game.hands_played, game.round, game.outcomes) == ([1020, 980], 1, 1, ("win", "loss"))
 
 
@@ -367,7 +368,7 @@ def test_no_hand_is_longer_than_the_bound_says():
         game = started(num_rounds=1, max_actions=10_000)
         while not game.over:
             wants_more = game.actions_played % 60 < raises
-            play(game, raise_as_little_as_possible(game) if wants_more else game.legal_actions()[0])
+            said(game, raise_as_little_as_possible(game) if wants_more else game.legal_actions()[0])
         longest = max(longest, game.actions_played)
         assert game.actions_played <= game.max_game_length == 59
     assert longest >= 50

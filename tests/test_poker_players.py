@@ -4,6 +4,8 @@ import collections
 import itertools
 import random
 
+from poker_turns import started
+
 from dfc.games import registry, scripted
 from dfc.games.bots import poker as strategies
 from dfc.games.game import Verdict
@@ -12,12 +14,6 @@ from dfc.games.scripted import RandomLegal, Scripted
 from dfc.games.textarena.poker import Poker
 from dfc.games.textarena.poker_hands import RANKS, cards, strength, text
 from dfc.players import sequential
-
-
-def started(seed=0, **options):
-    game = Poker(**options)
-    game.reset(seed)
-    return game
 
 
 def share_by_dealing(own, board, rng, deals):

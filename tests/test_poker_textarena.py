@@ -9,24 +9,14 @@ import random
 from collections import Counter
 
 import pytest
+from game_turns import said
+from poker_turns import started
 
 from dfc.games.game import Verdict
-from dfc.games.textarena.poker import Poker
 from dfc.games.textarena.poker_hands import cards, strength, text
 
 GAMES = 2000
 SYMBOLS = {"c": "\u2663", "d": "\u2666", "h": "\u2665", "s": "\u2660"}
-
-
-def started(seed=0, **options):
-    game = Poker(**options)
-    game.reset(seed)
-    return game
-
-
-def play(game, *replies):
-    for reply in replies:
-        assert game.step(reply) is Verdict.PLAYED, (reply, game.observation(game.to_move))
 
 
 def their_cards(ours):
@@ -207,22 +197,22 @@ def test_hands_compare_as_textarena_compares_them_but_for_two_straights():
 def test_an_all_in_can_be_answered_here_and_not_in_textarena():
     game = started()
     env = new_oracle(game)
-    play(game, "[Bet 1000]")
+    said(game, "[Bet 1000]")
     env.step("[Bet 1000]")
     assert game.to_move == 1
     assert game.hands_played == 0
     assert env.state.game_state["round"] == 2 or env.state.done
-    play(game, "[Fold]")
+    said(game, "[Fold]")
     assert [c + p for c, p in zip(game.chips, game.paid, strict=True)] == [1020, 980]
 
 
 def test_the_big_blind_may_raise_after_a_limp_here_and_not_in_textarena():
     game = started()
     env = new_oracle(game)
-    play(game, "[Call]")
+    said(game, "[Call]")
     env.step("[Call]")
     assert (game.street, env.state.game_state["betting_round"]) == (0, 1)
-    play(game, "[Raise 20]")
+    said(game, "[Raise 20]")
     assert game.street == 0
 
 
@@ -231,7 +221,7 @@ def test_bets_below_the_smallest_are_illegal_here_and_legal_in_textarena(reply):
     game = started()
     env = new_oracle(game)
     for one in ("[Call]", "[Check]"):
-        play(game, one)
+        said(game, one)
     env.step("[Call]")
     same_position(game, env)
     assert game.step(reply) is Verdict.ILLEGAL
@@ -243,7 +233,7 @@ def test_bets_below_the_smallest_are_illegal_here_and_legal_in_textarena(reply):
 def test_a_part_of_a_bet_cannot_be_called_here_and_can_in_textarena():
     game = started()
     env = new_oracle(game)
-    play(game, "[Raise 200]")
+    said(game, "[Raise 200]")
     env.step("[Raise 200]")
     assert game.step("[Bet 21]") is Verdict.ILLEGAL
     env.step("[Bet 21]")
@@ -254,7 +244,7 @@ def test_a_part_of_a_bet_cannot_be_called_here_and_can_in_textarena():
 def test_a_call_of_nothing_is_illegal_here_and_goes_on_without_end_in_textarena():
     game = started()
     env = new_oracle(game)
-    play(game, "[Call]", "[Check]")
+    said(game, "[Call]", "[Check]")
     env.step("[Call]")
     for _ in range(40):
         env.step("[Call]")

@@ -7,7 +7,8 @@ import time
 from collections import Counter
 
 import pytest
-from poker_turns import play, set_cards, started
+from game_turns import said
+from poker_turns import set_cards, started
 
 from dfc.games.bots import poker as strategies
 from dfc.games.game import Verdict
@@ -68,24 +69,24 @@ def test_the_news_of_a_hand_are_these_lines():
     assert rules.endswith("[Raise 40] to raise the highest bet by 40.")
     assert hand == "Hand 1 of 10: you deal and post 10, Opponent posts 20."
     assert position == "Your cards Ah Td, pot 30, chips 990, Opponent 980, to call 10, smallest raise 20."
-    play(game, "[Raise 40]")
+    said(game, "[Raise 40]")
     assert game.observation(1).split("\n")[1:] == [
         "Hand 1 of 10: Opponent deals, you post 20, Opponent posts 10.",
         "Preflop: Opponent raises to 60.",
         "Your cards 9c 9d, pot 80, chips 980, Opponent 940, to call 40, smallest raise 40.",
     ]
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert game.observation(1) == (
         "Your cards 9c 9d, board 9h 5s 2c, pot 120, chips 940, Opponent 940, to call 0, smallest bet 20."
     )
-    play(game, "[Check]")
+    said(game, "[Check]")
     assert game.observation(0).split("\n")[:2] == ["Preflop: Opponent calls 40.", "Flop: Opponent checks."]
-    play(game, "[Bet 900]", "[Raise 40]")
+    said(game, "[Bet 900]", "[Raise 40]")
     assert game.observation(0).split("\n") == [
         "Flop: Opponent raises to 940, all-in.",
         "Your cards Ah Td, board 9h 5s 2c, pot 1960, chips 40, Opponent 0, to call 40.",
     ]
-    play(game, "[Call]")
+    said(game, "[Call]")
     assert game.observation(1).split("\n") == [
         "Flop: Opponent calls 40, all-in.",
         (
@@ -98,7 +99,7 @@ def test_the_news_of_a_hand_are_these_lines():
 
 def test_cards_of_a_folded_hand_are_never_shown():
     game = started()
-    play(game, "[Raise 40]", "[Call]", "[Bet 40]", "[Fold]")
+    said(game, "[Raise 40]", "[Call]", "[Bet 40]", "[Fold]")
     for seat in range(2):
         assert text(game.hand(1 - seat)) not in game.observation(seat)
         last = next(line for line in game.observation(seat).split("\n") if "ends" in line)

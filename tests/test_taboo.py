@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from game_turns import played
 
 from dfc.games import registry, scripted
 from dfc.games.dialogue import taboo
@@ -22,11 +23,6 @@ def started(target="", taboo_words=("drink", "river", "wet"), **options):
     if target:
         game.target, game.taboo = target, taboo_words
     return game
-
-
-def played(game, *replies):
-    verdicts = [game.step(reply) for reply in replies]
-    return verdicts[-1]
 
 
 @pytest.mark.parametrize(("wrong", "quality"), [(0, 100.0), (1, 50.0), (2, pytest.approx(100 / 3))])

@@ -1,10 +1,12 @@
 """Games of a team: shared outcomes, aborts, allowances by seat, asides in every driver, and their episodes."""
 
 import dataclasses
+import functools
 import io
 import json
 from pathlib import Path
 
+import game_turns
 import pytest
 from sound_games import Countdown, Partners
 from watched_runners import ROLLOUT, SLOTS, games_tokenizer, make
@@ -31,12 +33,7 @@ from dfc.training import game_plan
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Partners"
 ROLLOUT_OF_TEAMS = dataclasses.replace(ROLLOUT, max_length=256)
 INVALID = (Outcome.INVALID, Outcome.INVALID)
-
-
-def started(seed=0, **options):
-    game = Partners(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Partners)
 
 
 def played(game, *replies):

@@ -1,8 +1,9 @@
 """What the tests of each game of TextArena would say in its own words: spellings, reasons, ranges."""
 
+import game_turns
 import pytest
+from game_turns import said
 
-from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.games.textarena.connect_four import ConnectFour
 from dfc.games.textarena.guess_the_number import GuessTheNumber
@@ -15,11 +16,7 @@ from dfc.games.textarena.tower_of_hanoi import TowerOfHanoi
 
 
 def started(game_id, *replies, **options):
-    game = registry.make(game_id, **options)
-    game.reset(0)
-    for reply in replies:
-        assert game.step(reply) is Verdict.PLAYED
-    return game
+    return said(game_turns.started(game_id, **options), *replies)
 
 
 def cases(table):

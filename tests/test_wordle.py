@@ -1,9 +1,11 @@
 """Wordle: feedback against independent references, what an answer costs, what is hidden, the bots."""
 
 import collections
+import functools
 import itertools
 import random
 
+import game_turns
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,12 +18,7 @@ from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
 
 SIMPLE, STRONG = (Scripted(Wordle, getattr(BOTS[0], name)) for name in ("simple", "strong"))
-
-
-def started(seed=0, **options):
-    game = Wordle(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Wordle)
 
 
 def answer(word):

@@ -1,8 +1,10 @@
 """World, agent and judge: who is asked when, what simulators may not say, and who decides the outcome."""
 
+import functools
 import json
 import time
 
+import game_turns
 import pytest
 
 from dfc.games import registry
@@ -39,10 +41,7 @@ class Chat(World):
         return f"Rules {seat}.{truth} Reply with words."
 
 
-def started(seed=0, **options):
-    game = Chat(**options)
-    game.reset(seed)
-    return game
+started = functools.partial(game_turns.started, Chat)
 
 
 def turn(game, asked, reply="Well.", finding=NOT_VALID):
