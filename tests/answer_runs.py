@@ -3,23 +3,21 @@
 import json
 import re
 
+import recipe_runs
 from chat_server import completion
+from recipe_runs import lines
 
 from dfc import validation
 from dfc.config import AnswersRolloutConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig, SamplingConfig
 from dfc.errors import Interrupted
 from dfc.evaluation import pairwise
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.stages import evaluate_answers
 
 
 def run(config, path, stop=None):
     """Returns the records of a run."""
     assert validation.problems(config) == []
-    with RunFolder.open(path, config, command="test") as folder:
-        evaluate_answers.run(config, folder, stop or Stop())
-        return folder.records("episodes")
+    return lines(recipe_runs.run(path, config, stop), "episodes")
 
 
 class StopAt(Stop):

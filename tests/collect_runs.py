@@ -1,16 +1,12 @@
 """A small collection, and what it wrote, for the tests of collecting."""
 
 import dataclasses
-import json
-import signal
 
 import numpy as np
+import recipe_runs
 
 from dfc.config import Collect, MeshConfig, RolloutConfig
 from dfc.records.trajectory_files import read_trajectories
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
-from dfc.stages import collect
 
 GAMES = {"Nim-v0": {}, "TicTacToe-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 ROLLOUT = RolloutConfig(slots=8, max_length=96, max_reply_length=4, stop=("]",), prefill_buckets=(16,))
@@ -28,24 +24,8 @@ CONFIG = Collect(
 )
 
 
-class StopsAfter(Stop):
-    """Asks for a stop at the n-th look."""
-
-    def __init__(self, looks):
-        super().__init__()
-        self.looks = looks
-
-    def check(self):
-        self.looks -= 1
-        if self.looks == 0:
-            self._noted = signal.SIGTERM
-        super().check()
-
-
 def run(path, config=CONFIG, stop=None):
-    with RunFolder.open(path, config, command="test") as folder:
-        collect.run(config, folder, stop or Stop())
-    return path
+    return recipe_runs.run(path, config, stop)
 
 
 def rows(path):
@@ -69,7 +49,3 @@ def same(one, other, *, atol=0.0):
                 np.testing.assert_array_equal(value, second)
             else:
                 assert value == second, (task_sample, field.name)
-
-
-def metrics(path):
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]

@@ -1,15 +1,13 @@
 """Small runs of offline training, and what they wrote, for the tests of it."""
 
-import json
+import functools
 import signal
 
-import jax
+import recipe_runs
 from offline_rows import pairs, sequences, write_pairs, write_sft
 
 from dfc.config import BatchConfig, CheckpointConfig, ModelConfig, ScheduledOptimizerConfig, Sft, TrainingConfig
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.stages import offline
 
 ROWS = 20
 
@@ -51,16 +49,4 @@ class StopsAfter(Stop):
         return super().requested
 
 
-def run(path, config, stop=None):
-    # optax mixes types within itself.
-    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        offline.run(config, folder, stop or Stop())
-    return path
-
-
-def metrics(path):
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(path):
-    return [{k: v for k, v in line.items() if k != "clock"} for line in metrics(path)]
+run = functools.partial(recipe_runs.run, promotion="standard")  # optax mixes types within itself

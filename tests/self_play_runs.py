@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import tempfile
@@ -11,7 +10,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import recipe_runs
 from offline_rows import save_model
+from recipe_runs import untimed
 
 from dfc import multihost
 from dfc.config import AdapterConfig, BatchConfig, CheckpointConfig, ModelConfig, OptimizerConfig, TrainingConfig
@@ -24,9 +25,8 @@ from dfc.config.self_play import (
     SelfRewardConfig,
 )
 from dfc.errors import Interrupted
-from dfc.methods.language_self_play import recipe, self_play_run
+from dfc.methods.language_self_play import self_play_run
 from dfc.models import huggingface, sharding
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 
 # One layer: tracing and compiling are nearly all that a run takes. Where all of the tests' workers find it.
@@ -87,14 +87,7 @@ ROLES = dataclasses.replace(BASE, adapter=AdapterConfig(rank=2), adapter_per_rol
 
 def run(config, path, stop=None):
     # As optax wants it (see conftest.optax_promotion, which a fixture of a module cannot use).
-    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        recipe.run(config, folder, stop or Stop())
-    return path
-
-
-def records(path, stream):
-    lines = [json.loads(line) for line in (path / f"{stream}.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name != "clock"} for line in lines]
+    return recipe_runs.run(path, config, stop, promotion="standard")
 
 
 def weights(path, policy="policy"):
@@ -102,8 +95,8 @@ def weights(path, policy="policy"):
 
 
 def same(path, other):
-    assert records(path, "episodes") == records(other, "episodes")
-    assert records(path, "metrics") == records(other, "metrics")
+    assert untimed(path, "episodes") == untimed(other, "episodes")
+    assert untimed(path) == untimed(other)
     for one, two in zip(*(list(leaves(weights(p))) for p in (path, other)), strict=True):
         np.testing.assert_array_equal(one, two)
 

@@ -1,7 +1,6 @@
 """A whole run with adapters over four bits: what is trained, fused and written."""
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from recipe_runs import lines
 
 from dfc.models import huggingface, peft
 from dfc.models.lora import ALL_LINEAR
@@ -102,14 +102,14 @@ def test_the_policy_is_the_full_model_with_the_adapter_added(run):
 
 
 def test_fusing_notes_what_it_misses(run):
-    records = [json.loads(line) for line in (run[0] / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = lines(run[0] / "run")
     noted = {record["stage"]: record["metrics"].get("fusion/missed") for record in records}
     assert [value is None for value in noted.values()] == [True, True, False]
     assert 0 <= noted["conquer g1+g2"] < 1
 
 
 def test_the_update_pulls_on_the_adapters(run):
-    records = [json.loads(line) for line in (run[0] / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = lines(run[0] / "run")
     norms = [record["metrics"]["gradient_norm"] for record in records if "gradient_norm" in record["metrics"]]
     assert norms
     assert all(norm > 0 for norm in norms)

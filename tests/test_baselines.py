@@ -1,12 +1,14 @@
 """Every method, opponent and way to fuse as a whole run, as small as it can be; a stop changes nothing."""
 
 import dataclasses
+import functools
 import json
 import signal
 
-import jax
 import pytest
+import recipe_runs
 from chat_server import says, serving
+from recipe_runs import StopsAfter, lines, untimed
 from self_play_runs import MODEL, make_model
 
 from dfc.config import (
@@ -21,8 +23,6 @@ from dfc.config import (
     OpponentPoolConfig,
 )
 from dfc.configs import smoke
-from dfc.methods import divide_fuse_conquer, grpo
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_number": 9}}
@@ -54,34 +54,7 @@ def plain(**settings):
     return Grpo(**shared | {"iterations": 2, "evaluation": MatchesConfig(games=2), **settings})
 
 
-class StopsAfter(Stop):
-    """Asks for a stop at the n-th look."""
-
-    def __init__(self, looks):
-        super().__init__()
-        self.looks = looks
-
-    def check(self):
-        self.looks -= 1
-        if self.looks == 0:
-            self._noted = signal.SIGTERM
-        super().check()
-
-
-def run(path, config, stop=None):
-    # optax mixes types within itself.
-    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        recipe = grpo if isinstance(config, Grpo) else divide_fuse_conquer
-        recipe.run(config, folder, stop or Stop())
-    return path
-
-
-def lines(path, stream):
-    return [json.loads(line) for line in (path / f"{stream}.jsonl").read_text().splitlines()]
-
-
-def untimed(path):
-    return [{k: v for k, v in line.items() if k != "clock"} for line in lines(path, "metrics")]
+run = functools.partial(recipe_runs.run, promotion="standard")  # optax mixes types within itself
 
 
 def stages(path):

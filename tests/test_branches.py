@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from collect_runs import CONFIG, ROLLOUT, StopsAfter, same
+from collect_runs import CONFIG, ROLLOUT, same
 from collect_runs import rows as rows_of
 from collect_runs import run as collected
+from recipe_runs import StopsAfter
 from sound_games import Partners
 from trajectory_rows import PROVENANCE, played, trajectory
 from watched_runners import ROLLOUT as WATCHED_ROLLOUT

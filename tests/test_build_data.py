@@ -6,6 +6,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
+import recipe_runs
 from trajectory_rows import PROVENANCE, row
 
 from dfc.config import BuildData
@@ -31,9 +32,7 @@ def collected(tmp_path):
 
 def run(path, trajectories, *, seed=0, **settings):
     config = BuildData(name="b", seed=seed, trajectories=str(trajectories), **settings)
-    with RunFolder.open(path, config, command="test") as folder:
-        build_data.run(config, folder, Stop())
-    return path / "data"
+    return recipe_runs.run(path, config) / "data"
 
 
 def games(data):

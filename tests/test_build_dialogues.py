@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import recipe_runs
 from dialogue_samples import collection, lines, published, taboo
 from trajectory_rows import played, trajectory
 
@@ -11,9 +12,6 @@ from dfc import validation
 from dfc.config import BuildDialogues
 from dfc.records.trajectory_files import DatasetError
 from dfc.rows import conversations, training_rows
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
-from dfc.stages import build_dialogues
 
 FILES = [f"{kind}{end}.jsonl" for kind in ("pairs_dialogue", "pairs_turn", "sft") for end in ("", "_held_out")]
 
@@ -39,9 +37,7 @@ def sources(tmp_path_factory):
 def run(path, sources, **settings):
     config = BuildDialogues(name="b", sources=sources, **{"held_out": 0.25, **settings})
     assert validation.problems(config) == validation.path_problems(config) == []
-    with RunFolder.open(path, config, command="test") as folder:
-        build_dialogues.run(config, folder, Stop())
-    return path / "data"
+    return recipe_runs.run(path, config) / "data"
 
 
 def test_every_kind_is_written_with_statistics_and_tables(tmp_path, sources, capsys):

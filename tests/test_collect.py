@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from collect_runs import CONFIG, GAMES, StopsAfter, metrics, rows, run, same
+from collect_runs import CONFIG, GAMES, rows, run, same
 from processes import free_port
+from recipe_runs import StopsAfter, untimed
 
 from dfc.config import SamplingConfig
 from dfc.errors import RunFolderError
@@ -33,10 +34,6 @@ EXPECTED = {  # (game, task, sample): 3 tasks each
     *((game, task, sample) for game in ("Nim-v0", "TicTacToe-v0") for task in range(3) for sample in range(3)),
     *(("TowerOfHanoi-v0", task, sample) for task in range(3) for sample in range(2)),
 }
-
-
-def untimed(path):
-    return [{name: value for name, value in line.items() if name != "clock"} for line in metrics(path)]
 
 
 @pytest.fixture(scope="module")

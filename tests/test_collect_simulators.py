@@ -6,7 +6,8 @@ import json
 
 import pytest
 from chat_server import completion, fails, serving
-from collect_runs import CONFIG, ROLLOUT, metrics, rows, run
+from collect_runs import CONFIG, ROLLOUT, rows, run
+from recipe_runs import lines
 
 from dfc.config import Collect, EndpointConfig
 from dfc.errors import DfcError
@@ -37,7 +38,7 @@ def world_and_judge(handler, body):
 def test_a_chat_server_is_world_and_judge_and_its_money_is_counted(tmp_path, capsys):
     with serving(usual=world_and_judge) as server:
         path = run(tmp_path / "run", dataclasses.replace(with_simulators(server.url), episodes_per_chunk=3))
-    assert len(metrics(path)) == 2
+    assert len(lines(path)) == 2
     found = rows(path)
     assert found.keys() == {("twenty_questions", task, sample) for task in range(2) for sample in range(2)}
     assert all(row.outcome == "loss" and row.failure is None and row.turns == 2 for row in found.values())

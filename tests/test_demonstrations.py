@@ -5,8 +5,10 @@ import json
 
 import numpy as np
 import pytest
+import recipe_runs
 from chat_server import completion, serving
-from test_collect import StopsAfter, metrics, rows, run, same
+from collect_runs import rows, run, same
+from recipe_runs import StopsAfter, lines
 
 from dfc import validation
 from dfc.config import BuildData, Collect, EndpointConfig, Paprika, RolloutConfig
@@ -16,9 +18,7 @@ from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.rows import training_rows
 from dfc.rows.conversations import encode
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Interrupted, Stop
-from dfc.stages import build_data
+from dfc.runs.stop_signals import Interrupted
 
 CONFIG = Collect(
     name="demonstrations",
@@ -89,8 +89,7 @@ def test_a_stop_loses_nothing(tmp_path, whole):
 
 def test_what_it_won_is_built_and_read_with_the_models_tokenizer(tmp_path, whole, tokenizer):
     config = BuildData(name="rows", trajectories=str(whole), needed="sft")
-    with RunFolder.open(tmp_path / "rows", config, command="test") as folder:
-        build_data.run(config, folder, Stop())
+    recipe_runs.run(tmp_path / "rows", config)
     found = training_rows.read(
         tmp_path / "rows" / "data" / "sft.parquet",
         pairs=False,
@@ -115,7 +114,7 @@ def test_an_endpoint_demonstrates_and_what_it_costs_is_counted(tmp_path):
         )
         found = rows(run(tmp_path / "run", config))
     assert all("I take [1 1]" in [text for _, text, *_ in row.replies] for row in found.values())
-    assert metrics(tmp_path / "run")[-1]["metrics"]["requests/demonstrator"] >= 2
+    assert lines(tmp_path / "run")[-1]["metrics"]["requests/demonstrator"] >= 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import recipe_runs
 from dialogue_samples import collection, dialogue, lines, published, taboo, talk
 
 from dfc import validation
@@ -13,9 +14,6 @@ from dfc.config.dialogues import REPAIRS
 from dfc.records.trajectory_files import DatasetError
 from dfc.rows.dialogue_repairs import is_published, repaired
 from dfc.rows.dialogues import read_dialogues
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
-from dfc.stages import build_dialogues
 from dfc.tools.clembench.rows import write_rows
 
 OLD = "Three grids. Here is an example with grids. Expression: Filled as T. Now these grids: ..."
@@ -186,8 +184,7 @@ def build(path, source, **settings):
     fixed = {"held_out": 0.0, "balance": False, "wanted": ("sft", "pairs_turn")}
     config = BuildDialogues(name="b", sources=(str(source),), **fixed, **settings)
     assert validation.problems(config) == []
-    with RunFolder.open(path, config, command="test") as folder:
-        build_dialogues.run(config, folder, Stop())
+    recipe_runs.run(path, config)
     groups = {one["game"]: one for one in json.loads((path / "data" / "statistics.json").read_text())["groups"]}
     return groups, (path / "data" / "sft.jsonl").read_text(), (path / "tables.md").read_text()
 

@@ -7,7 +7,9 @@ import re
 
 import jax
 import pytest
+import recipe_runs
 from chat_server import completion, fails, serving
+from recipe_runs import lines
 from tournaments import CONFIG, GAMES, ROLLOUT, twin_of
 
 from dfc.config import DivideFuseConquer, EndpointConfig, SamplingConfig
@@ -18,20 +20,8 @@ from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games.replay import replay
 from dfc.models import huggingface
 from dfc.players.remote import PlayerError
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
-from dfc.stages import evaluate
 from dfc.training import game_plan
-
-
-class NeverStop:
-    requested = None
-
-    def check(self):
-        pass
-
-    def check_stop(self):
-        pass
 
 
 class StopAfter:
@@ -54,13 +44,11 @@ class StopAfter:
 
 
 def run(config, path, stop=None):
-    with RunFolder.open(path, config, command="") as folder:
-        evaluate.run(config, folder, stop or NeverStop())
-    return json.loads((path / "results.json").read_text())
+    return json.loads((recipe_runs.run(path, config, stop) / "results.json").read_text())
 
 
 def records(path):
-    return [json.loads(line) for line in (path / "episodes.jsonl").read_bytes().splitlines()]
+    return lines(path, "episodes")
 
 
 def plays_a_legal_cell(handler, body):

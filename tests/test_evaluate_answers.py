@@ -126,13 +126,13 @@ def test_a_stop_is_looked_for_while_answers_are_scored(questions, tmp_path, monk
 
     def score(self, _, answers):
         scoring.append(len(answers))
-        self.check_stop()
+        self.look()
         scoring.pop()
         return scores_of((1.0, "right") for _ in answers)
 
     stop = StopAt(10**9)
-    monkeypatch.setattr(stop, "look", lambda: looked.extend(scoring))
-    monkeypatch.setattr(Mathematics, "__init__", lambda self, _, check_stop, **__: setattr(self, "look", check_stop))
+    monkeypatch.setattr(stop, "check_stop", lambda: looked.extend(scoring))
+    monkeypatch.setattr(Mathematics, "__init__", lambda self, _, **given: setattr(self, "look", given["check_stop"]))
     monkeypatch.setattr(Mathematics, "__call__", score)
     monkeypatch.setattr(Mathematics, "close", lambda _: None)
     run(config_of(questions, policies=("initial",), samples=1), tmp_path / "run", stop)

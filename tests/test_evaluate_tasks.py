@@ -7,7 +7,9 @@ import shutil
 
 import jax
 import pytest
+import recipe_runs
 from chat_server import completion, serving
+from recipe_runs import StopsAfter, lines
 
 from dfc import validation
 from dfc.config import EndpointConfig, EvaluateTasks, RolloutConfig, SamplingConfig
@@ -20,7 +22,6 @@ from dfc.games.textarena.guess_the_number import GuessTheNumber
 from dfc.models import huggingface
 from dfc.players.remote import PlayerError
 from dfc.records.task_groups import split_games
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
 from dfc.stages import evaluate_tasks
 
@@ -37,36 +38,12 @@ CONFIG = EvaluateTasks(
 LONG = len(CONFIG.policies) * len(GAMES) * 3 * 2  # games of the whole run
 
 
-class NeverStop:
-    requested = None
-
-    def check(self):
-        pass
-
-    def check_stop(self):
-        pass
-
-
-class StopAfter(NeverStop):
-    """Stops at the n-th look."""
-
-    def __init__(self, looks):
-        self.looks = looks
-
-    def check(self):
-        self.looks -= 1
-        if self.looks < 0:
-            raise Interrupted(15)
-
-
 def run(config, path, stop=None):
-    with RunFolder.open(path, config, command="") as folder:
-        evaluate_tasks.run(config, folder, stop or NeverStop())
-    return json.loads((path / "results.json").read_text())
+    return json.loads((recipe_runs.run(path, config, stop) / "results.json").read_text())
 
 
 def records(path):
-    return [json.loads(line) for line in (path / "episodes.jsonl").read_bytes().splitlines()]
+    return lines(path, "episodes")
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +147,10 @@ def test_the_temperature_reaches_the_model(tmp_path):
 # ---- what survives ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("looks", [1, 3])
+@pytest.mark.parametrize("looks", [2, 4])
 def test_a_stop_and_half_a_line_change_nothing(whole, tmp_path, looks):
     with pytest.raises(Interrupted):
-        run(CONFIG, tmp_path, StopAfter(looks))
+        run(CONFIG, tmp_path, StopsAfter(looks))
     before = len(records(tmp_path))
     assert 0 < before < LONG
     with (tmp_path / "episodes.jsonl").open("ab") as file:
@@ -186,7 +163,7 @@ def test_a_stop_and_half_a_line_change_nothing(whole, tmp_path, looks):
 def test_a_finished_run_shows_its_result_and_plays_nothing(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "copy")
     before = {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir() if p.name not in ("versions.json", ".lock")}
-    run(CONFIG, tmp_path / "copy", StopAfter(0))
+    run(CONFIG, tmp_path / "copy", StopsAfter(1))
     assert "TowerOfHanoi-v0" in capsys.readouterr().out
     after = {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir() if p.name in before}
     assert after == before
@@ -220,7 +197,7 @@ def test_another_policy_in_the_same_place_is_refused(tmp_path):
     shutil.copytree(source, model)
     config = dataclasses.replace(CONFIG, policies=(f"mine={model}",))
     with pytest.raises(Interrupted):
-        run(config, tmp_path / "run", StopAfter(1))
+        run(config, tmp_path / "run", StopsAfter(2))
     decoder, params = huggingface.load(source, dtype="float32")
     changed = jax.tree.map(lambda x: x * 2, params)
     shutil.rmtree(model)
@@ -272,7 +249,7 @@ def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
             endpoints={"simulators": EndpointConfig(input_price=1, output_price=2)},
         )
         with pytest.raises(Interrupted):
-            run(config, tmp_path, StopAfter(1))
+            run(config, tmp_path, StopsAfter(2))
         first = len(server.requests)
         assert first > 0
         found = run(config, tmp_path)
@@ -280,8 +257,7 @@ def test_what_simulators_cost_is_counted_over_all_starts(tmp_path, capsys):
     assert requests > first
     assert found["cost"]["requests/simulators"] == requests
     assert found["cost"]["money/simulators"] == pytest.approx(requests * 16e-6)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["metrics"]["requests/simulators"] for line in lines] == [first, requests - first]
+    assert [line["metrics"]["requests/simulators"] for line in lines(tmp_path)] == [first, requests - first]
     said = capsys.readouterr().out
     assert f"cost so far: {first} requests" in said
     assert f"\ncost: {requests} requests, money {requests * 16e-6:.6g}" in said

@@ -4,13 +4,12 @@ import dataclasses
 import json
 
 import pytest
-from test_evaluate_tasks import NeverStop
+import recipe_runs
+from recipe_runs import lines
 
 from dfc import validation
 from dfc.config import EvaluateTasks, RolloutConfig
 from dfc.games.replay import replay
-from dfc.runs.run_folder import RunFolder
-from dfc.stages import evaluate_tasks
 
 TEAM = "clem_taboo"
 CONFIG = EvaluateTasks(
@@ -26,9 +25,7 @@ CONFIG = EvaluateTasks(
 def run(folder, **changes):
     config = dataclasses.replace(CONFIG, **changes)
     assert validation.problems(config) == []
-    with RunFolder.open(folder, config, command="") as opened:
-        evaluate_tasks.run(config, opened, NeverStop())
-    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    return lines(recipe_runs.run(folder, config), "episodes")
 
 
 def speakers(record, seat):

@@ -10,7 +10,8 @@ import optax
 import pytest
 from hypothesis import strategies
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
-from offline_runs import StopsAfter, configured, metrics, run, untimed, write_data
+from offline_runs import StopsAfter, configured, run, write_data
+from recipe_runs import lines, untimed
 from tiny_models import random_params, tiny
 
 from dfc import validation
@@ -159,7 +160,7 @@ def policy(path):
 
 
 def losses(path):
-    return {r["step"]: r["metrics"]["held_out_loss"] for r in metrics(path) if "held_out_loss" in r["metrics"]}
+    return {r["step"]: r["metrics"]["held_out_loss"] for r in lines(path) if "held_out_loss" in r["metrics"]}
 
 
 def summary(path):
@@ -184,7 +185,7 @@ def test_a_run_keeps_the_checked_policy_that_was_asked_for_and_says_which(tmp_pa
     path = run(tmp_path / "best", checked(model, data))
     said = capsys.readouterr().out
     assert losses(path) == dict(enumerate(SCRIPT, start=1))
-    assert metrics(path)[0]["metrics"]["held_out_accuracy"] == 0.5
+    assert lines(path)[0]["metrics"]["held_out_accuracy"] == 0.5
     assert summary(path) == {
         "data": str(data / "held_out.parquet"),
         "keep": "best",
@@ -202,11 +203,11 @@ def test_a_run_keeps_the_checked_policy_that_was_asked_for_and_says_which(tmp_pa
         np.testing.assert_array_equal(one, other)
     assert policy(path) != policy(plain)
     assert not (path / "candidates").exists()
-    without = [{**record["metrics"]} for record in metrics(path)]
+    without = [{**record["metrics"]} for record in lines(path)]
     for found in without:
         for name in [name for name in found if name.startswith("held_out_")]:
             del found[name]
-    assert without == [record["metrics"] for record in metrics(plain)]  # checks change nothing
+    assert without == [record["metrics"] for record in lines(plain)]  # checks change nothing
 
 
 class Killed(Exception):  # noqa: N818 - as a signal would
@@ -257,7 +258,7 @@ def test_a_stop_within_a_check_puts_it_off_to_the_next_start(tmp_path, model, da
     for _ in range(2):  # a second one within the same check loses nothing
         with pytest.raises(Interrupted):
             run(parts, config)
-        assert [record["step"] for record in metrics(parts)] == [1, 2, 3, 4, 5]
+        assert [record["step"] for record in lines(parts)] == [1, 2, 3, 4, 5]
     assert max(path.name for path in (parts / "checkpoints").iterdir()) == "step_000000006"
     monkeypatch.setattr(HeldOut, "check", check_stop)
     run(parts, config)

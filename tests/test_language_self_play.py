@@ -8,7 +8,8 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from self_play_runs import BASE, MODEL, Counting, Killed, leaves, one_device, records, run, same, weights
+from recipe_runs import untimed
+from self_play_runs import BASE, MODEL, Counting, Killed, leaves, one_device, run, same, weights
 
 from dfc.config import AnswerRewardConfig, ModelConfig, SamplingConfig
 from dfc.config.self_play import QueryTask
@@ -39,7 +40,7 @@ def whole(tmp_path_factory):
 
 
 def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
-    queries = records(whole, "episodes")
+    queries = untimed(whole, "episodes")
     assert [q["iteration"] for q in queries] == [1, 1, 2, 2, 3, 3]
     assert all(q["replies"][0][1] == q["query"] and len(q["replies"]) == 3 for q in queries)
     for q in queries:
@@ -48,9 +49,9 @@ def test_a_run_leaves_queries_answers_metrics_seconds_and_a_policy(whole):
     missing = {
         number: sum(q["scored"].count(False) for q in queries if q["iteration"] == number) for number in (1, 2, 3)
     }
-    assert [line["metrics"]["unscored_answers"] for line in records(whole, "metrics")] == list(missing.values())
+    assert [line["metrics"]["unscored_answers"] for line in untimed(whole, "metrics")] == list(missing.values())
     assert sum(missing.values()) > 0
-    for line in records(whole, "metrics"):
+    for line in untimed(whole, "metrics"):
         figures = {"loss", "reward", "live", "template", "distinct_2", "solver/log_ratio", "challenger/log_ratio"}
         assert figures <= set(line["metrics"])
         assert line["metrics"]["prompt_tokens/prefilled"] >= line["metrics"]["prompt_tokens/distinct"] > 0
@@ -81,13 +82,13 @@ def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):
     path, looks = tmp_path / "run", LOOKS["whole"]
     with pytest.raises(Killed):
         run(BASE, path, Counting(looks // 2, Killed))
-    assert len(records(path, "metrics")) == 1
+    assert len(untimed(path, "metrics")) == 1
     with pytest.raises(Interrupted):
         run(BASE, path, Counting(looks // 2))
-    assert len(records(path, "metrics")) == 1
+    assert len(untimed(path, "metrics")) == 1
     with pytest.raises(Interrupted):
         run(BASE, path, Counting(looks // 2))
-    assert len(records(path, "metrics")) == 2
+    assert len(untimed(path, "metrics")) == 2
     run(BASE, path)
     same(whole, path)
 
@@ -95,7 +96,7 @@ def test_a_killed_run_resumes_bit_for_bit(whole, tmp_path):
 def test_a_checkpoint_holds_the_memory_of_queries(whole):
     newest = max((whole / "checkpoints").glob("step_*"))
     state = json.loads((newest / "state.json").read_text(encoding="utf-8"))
-    texts = [" ".join(q["query"].split()).lower() for q in records(whole, "episodes") if q["query"]]
+    texts = [" ".join(q["query"].split()).lower() for q in untimed(whole, "episodes") if q["query"]]
     assert state["progress"]["memory"] == texts
     assert state["progress"]["watch"]["count"] == 3
 
@@ -111,7 +112,7 @@ def test_self_reward_of_weight_0_asks_no_judge_and_is_lsp_zero(whole, tmp_path, 
 
 def test_data_takes_the_steps_of_an_untrained_challenger_that_wrote_it(tmp_path):
     untrained = run(dataclasses.replace(BASE, method="untrained_challenger"), tmp_path / "untrained")
-    queries = [record["query"] for record in records(untrained, "episodes")]
+    queries = [record["query"] for record in untimed(untrained, "episodes")]
     assert all(queries)
     file = tmp_path / "queries.jsonl"
     file.write_text("".join(json.dumps({"query": query}) + "\n" for query in queries), encoding="utf-8")
@@ -119,7 +120,7 @@ def test_data_takes_the_steps_of_an_untrained_challenger_that_wrote_it(tmp_path)
     data = run(config, tmp_path / "data")
     for one, two in zip(leaves(weights(untrained)), leaves(weights(data)), strict=True):
         np.testing.assert_array_equal(one, two)
-    rewards = [[record["rewards"] for record in records(path, "episodes")] for path in (untrained, data)]
+    rewards = [[record["rewards"] for record in untimed(path, "episodes")] for path in (untrained, data)]
     assert rewards[0] == rewards[1]
 
 
@@ -146,10 +147,10 @@ def test_the_reference_judges_and_not_the_policy(tmp_path, monkeypatch):
     assert later
     assert not any(later[1:])
     assert len({id(first) for _, _, first in asked}) == 1
-    line = records(path, "metrics")[-1]["metrics"]
+    line = untimed(path, "metrics")[-1]["metrics"]
     assert line["self_reward"] > 0
-    marked = [record["marks"] for record in records(path, "episodes")]
-    said = [record["judge"] for record in records(path, "episodes")]
+    marked = [record["marks"] for record in untimed(path, "episodes")]
+    said = [record["judge"] for record in untimed(path, "episodes")]
     assert any(any(row) for row in marked)
     assert all(
         mark == (marks_of(replies[-1]) or 0)
@@ -179,7 +180,7 @@ def test_a_run_that_an_alarm_ended_stays_ended_when_its_policy_was_not_yet_writt
         with pytest.raises(OSError, match="full"):
             run(config, tmp_path / "run")
     path = run(config, tmp_path / "run")
-    assert [line["iteration"] for line in records(path, "metrics")] == [1]
+    assert [line["iteration"] for line in untimed(path, "metrics")] == [1]
     assert weights(path)
 
 
@@ -192,7 +193,7 @@ def test_what_trains_on_keeps_the_reference_of_an_earlier_run_or_takes_a_new_one
     new, kept = (
         run(c, tmp_path / n) for n, c in (("new", behind), ("kept", dataclasses.replace(behind, reference=str(MODEL))))
     )
-    ratios = [records(path, "metrics")[0]["metrics"]["solver/log_ratio"] for path in (new, kept)]
+    ratios = [untimed(path, "metrics")[0]["metrics"]["solver/log_ratio"] for path in (new, kept)]
     assert abs(ratios[0]) < 1e-6
     assert abs(ratios[1]) > 1e-4
     other = tmp_path / "other"

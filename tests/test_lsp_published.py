@@ -6,7 +6,8 @@ import chat_families
 import jax
 import numpy as np
 import pytest
-from self_play_runs import leaves, one_device, records, run, weights
+from recipe_runs import untimed
+from self_play_runs import leaves, one_device, run, weights
 from tiny_models import save_checkpoint
 
 from dfc import validation
@@ -117,11 +118,11 @@ def test_it_runs_in_small_with_prompts_like_the_papers(folders, tmp_path, monkey
     config, found = override(CONFIG, words)
     assert found + validation.problems(config) + validation.path_problems(config) == []
     path = run(config, tmp_path / "run")
-    queries = records(path, "episodes")
+    queries = untimed(path, "episodes")
     assert len(queries) == 2 * 8
     assert all(len(record["rewards"]) == 2 for record in queries)  # bad ones are answered, too
     assert any(record["wrong"] for record in queries)
-    for line in records(path, "metrics"):
+    for line in untimed(path, "metrics"):
         assert (line["metrics"]["updates"], line["metrics"]["challenger/taught"]) == (1, 1)
     # The paper's advantage: -V + V_Q less its mean over all queries, nothing left out.
     for iteration in (1, 2):

@@ -6,13 +6,11 @@ import re
 import string
 
 import pytest
+import recipe_runs
 
 from dfc.config import Minigames
 from dfc.errors import ConfigError
 from dfc.rows import conversations, minigames
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
-from dfc.stages import minigames as recipe
 
 ROWS = minigames.minigames(1600, 5)
 
@@ -230,10 +228,7 @@ def test_a_template_that_runs_out_is_named(monkeypatch):
 
 
 def run(path, **settings):
-    config = Minigames(name="m", **settings)
-    with RunFolder.open(path, config, command="test") as folder:
-        recipe.run(config, folder, Stop())
-    return path / "data"
+    return recipe_runs.run(path, Minigames(name="m", **settings)) / "data"
 
 
 def test_rows_and_held_out_rows_are_written_as_messages(tmp_path):

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 from offline_rows import save_model, sequences, write_sft
-from offline_runs import ROWS, StopsAfter, configured, metrics, run, untimed, write_data
+from offline_runs import ROWS, StopsAfter, configured, run, write_data
+from recipe_runs import lines, untimed
 from trajectory_rows import PROVENANCE, row
 
 from dfc.config import (
@@ -47,7 +48,7 @@ def test_supervised_training_runs_to_its_end(tmp_path, model, data, capsys):
     said = capsys.readouterr().out
     assert "20 trajectories" in said
     assert f"policy: {path / 'policy'}" in said
-    records = metrics(path)
+    records = lines(path)
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert [record["metrics"]["rows"] for record in records] == [8, 8, 4] * 2
     rates = [record["metrics"]["learning_rate"] for record in records]
@@ -93,7 +94,7 @@ def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, ki
     parts = tmp_path / "parts"
     with pytest.raises(Interrupted):
         run(parts, config, StopsAfter(1))  # behind the first update; a reference is there already
-    assert len(metrics(parts)) == 1
+    assert len(lines(parts)) == 1
     update, left = Trainer.update, [3]
 
     def dies(self, *arguments, **options):
@@ -108,7 +109,7 @@ def test_a_stop_or_a_kill_changes_nothing(tmp_path, model, data, monkeypatch, ki
     left[0] = 1
     with pytest.raises(KeyboardInterrupt):
         run(parts, config)  # update 5 is done and lost
-    assert len(metrics(parts)) == 5
+    assert len(lines(parts)) == 5
     monkeypatch.setattr(Trainer, "update", update)
     run(parts, config)
     assert untimed(parts) == untimed(whole)
@@ -141,7 +142,7 @@ def test_data_that_was_built_is_trained_on(tmp_path):
     for kind, count in ((Sft, 12), (Preference, 6)):
         config = configured("tiny_player", tmp_path / "run of build_data", kind, **changes)
         path = run(tmp_path / kind.recipe, config)
-        assert len(metrics(path)) == count // 3
+        assert len(lines(path)) == count // 3
     assert list((tmp_path / "run of build_data" / "data").glob("reference-*"))
 
 
@@ -154,7 +155,7 @@ def test_a_file_of_conversations_is_trained_on(tmp_path, model):
         tmp_path / "p.jsonl", [conversations.ConversationPair(told[n], told[n + 1]) for n in range(5)]
     )
     path = run(tmp_path / "run", configured(model, tmp_path / "p.jsonl", Preference, epochs=1))
-    assert len(metrics(path)) == 1
+    assert len(lines(path)) == 1
     assert len(list(tmp_path.glob("reference-*"))) == 1
 
 
@@ -204,7 +205,7 @@ def test_the_policy_before_a_refused_update_can_be_gone_on_from(tmp_path, model,
     step = int(re.search(r"Up to step (\d)", str(found.value))[1])
     assert f"update {step + 1}: " in str(found.value)
     assert f"--config.model.path={path / 'last_good'}" in str(found.value)
-    assert [record["step"] for record in metrics(path)] == list(range(1, step + 1))
+    assert [record["step"] for record in lines(path)] == list(range(1, step + 1))
     with pytest.raises(TrainingError) as again:  # the same command ends in the same way
         run(path, config)
     assert str(again.value) == str(found.value)
@@ -234,7 +235,7 @@ def test_a_stop_within_an_update_saves_those_before_it(tmp_path, model, data):
     run(tmp_path / "run", config)
     run(tmp_path / "whole", config)
     for name in ("run", "whole"):
-        for record in (found := metrics(tmp_path / name)):
+        for record in (found := lines(tmp_path / name)):
             del record["clock"]
         (tmp_path / name / "metrics").write_text(json.dumps(found))
     assert (tmp_path / "run" / "metrics").read_text() == (tmp_path / "whole" / "metrics").read_text()

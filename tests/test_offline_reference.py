@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from offline_rows import pairs, save_model, write_pairs
-from offline_runs import ROWS, StopsAfter, configured, metrics, run, untimed, write_data
+from offline_runs import ROWS, StopsAfter, configured, run, write_data
+from recipe_runs import lines, untimed
 
 from dfc import files
 from dfc.config import Preference
@@ -116,13 +117,13 @@ def test_without_reference_none_is_computed(tmp_path, model, data, counted):
     path = run(tmp_path / "run", configured(model, data, Preference, **settings))
     assert not counted
     assert not list(data.glob("reference-*"))
-    assert not any("drift" in name for name in metrics(path)[0]["metrics"])
+    assert not any("drift" in name for name in lines(path)[0]["metrics"])
 
 
 def test_supervised_training_on_the_chosen_sides_computes_no_reference(tmp_path, model, data, counted):
     path = run(tmp_path / "run", configured(model, data, Preference, preference_weight=0.0))
     assert not counted
-    first, last = (metrics(path)[n]["metrics"] for n in (0, -1))
+    first, last = (lines(path)[n]["metrics"] for n in (0, -1))
     assert last["sft"] < first["sft"]
     assert not any("drift" in name for name in first)
 

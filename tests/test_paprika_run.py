@@ -3,9 +3,9 @@
 import json
 import signal
 
-import jax
 import numpy as np
 import pytest
+import recipe_runs
 from safetensors.numpy import load_file
 
 from dfc.config import (
@@ -21,10 +21,8 @@ from dfc.config import (
     SftConfig,
     TrainingConfig,
 )
-from dfc.methods import paprika
 from dfc.models import huggingface
 from dfc.records.trajectory_files import read_trajectories
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 
 STAGES = ("collect", "build_data", "sft", "rpo", "evaluate_tasks")
@@ -60,9 +58,7 @@ class StopsIn(Stop):
 
 
 def run(path, stop=None):
-    with RunFolder.open(path, CONFIG, command="test") as folder, jax.numpy_dtype_promotion("standard"):
-        paprika.run(CONFIG, folder, stop or Stop())
-    return path
+    return recipe_runs.run(path, CONFIG, stop, promotion="standard")
 
 
 def results(path):

@@ -1,12 +1,12 @@
 """What `import dfc` offers: runs from Python, files of configurations, games and rewards of one's own."""
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
 import pytest
+import recipe_runs
 
 import dfc
 from dfc.config import (
@@ -64,7 +64,7 @@ def test_a_run_from_python_trains_on_a_game_and_a_reward_of_ones_own(tmp_path, r
     with jax.numpy_dtype_promotion("standard"):
         folder = dfc.run(wanted, workdir=tmp_path / "run")
     assert folder == tmp_path / "run"
-    records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    records = recipe_runs.lines(folder, "episodes")
     trained = [record for record in records if record["kind"] == "train"]
     assert {record["game"] for record in trained} == {GAME}
     decided = [record for record in trained if "truncated" not in record["outcomes"]]

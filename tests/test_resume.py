@@ -1,7 +1,6 @@
 """A run killed with SIGKILL and resumed ends like one that was never stopped; a polite stop says how to go on."""
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from offline_rows import save_model
+from recipe_runs import untimed
 
 CONFIG = '''
 """Two groups, a fuse and a conquer in seconds; the model has one layer, most of the time goes into compiling."""
@@ -108,14 +108,11 @@ def lines(path: Path) -> int:
 
 
 def result(folder: Path) -> dict[str, object]:
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for record in metrics:
-        del record["clock"]
     files = {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for name in ("episodes.jsonl", "evaluations.jsonl", "groups.json", "policy/model.safetensors")
     }
-    return {"metrics": metrics, **files}
+    return {"metrics": untimed(folder), **files}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
-from offline_runs import configured, metrics, run, write_data
+from offline_runs import configured, run, write_data
+from recipe_runs import lines
 
 from dfc import validation
 from dfc.config import BatchConfig, CheckpointConfig
@@ -130,7 +131,7 @@ def test_a_run_trains_on_shares_and_ends_after_so_many_updates(tmp_path, model, 
     settings = {"data_shares": {str(minigames): 0.25}, "batch_size": 4, "max_updates": 2}
     settings |= {"batch": BatchConfig(row_length=128, micro_batch_rows=8), "checkpoint": CheckpointConfig(every=100)}
     path = run(tmp_path / "run", configured(model, data, **settings))
-    records = metrics(path)
+    records = lines(path)
     assert [record["metrics"]["rows"] for record in records] == [4, 4]
     said = capsys.readouterr().out
     assert f"{minigames}: each row is trained on 0.33 times" in said

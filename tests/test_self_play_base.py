@@ -5,8 +5,9 @@ import dataclasses
 import itertools
 import json
 
-import jax
 import pytest
+import recipe_runs
+from recipe_runs import untimed
 
 from dfc import validation
 from dfc.config import BatchShape, CheckpointConfig, SelfPlayBase
@@ -188,23 +189,19 @@ class Killed(Exception):  # noqa: N818 - no error of ours
 
 
 def made(path):
-    with RunFolder.open(path, SMALL, command="") as folder:
-        recipe.run(SMALL, folder, Stop())
-    return path
+    return recipe_runs.run(path, SMALL, promotion="standard")  # as optax wants it
 
 
 def left(path):
     """What a run leaves, without its clocks."""
-    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     files = [(path / name).read_text() for name in ("evaluation.json", "evaluations.jsonl")]
     weights = (path / "policy" / "model.safetensors").read_bytes()
-    return [{n: v for n, v in line.items() if n != "clock"} for line in metrics], files, weights
+    return untimed(path), files, weights
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    with jax.numpy_dtype_promotion("standard"):  # as optax wants it
-        return made(tmp_path_factory.mktemp("whole") / "run")
+    return made(tmp_path_factory.mktemp("whole") / "run")
 
 
 def before(function):
@@ -242,7 +239,6 @@ KILLS = {
 }
 
 
-@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_kill_anywhere_leaves_what_a_whole_run_leaves(whole, tmp_path, monkeypatch, kill):
     place, name, how, number = KILLS[kill]
@@ -260,7 +256,6 @@ def test_a_kill_anywhere_leaves_what_a_whole_run_leaves(whole, tmp_path, monkeyp
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-@pytest.mark.usefixtures("optax_promotion")
 def test_checkpoints_of_an_attempt_that_is_over_are_read_by_nobody(whole, tmp_path, monkeypatch):
     """A kill in the middle of deleting them leaves half a folder behind, and the next attempt begins anew."""
     path = tmp_path / "run"
@@ -275,7 +270,6 @@ def test_checkpoints_of_an_attempt_that_is_over_are_read_by_nobody(whole, tmp_pa
     assert left(made(path)) == left(whole)
 
 
-@pytest.mark.usefixtures("optax_promotion")
 def test_only_checkpoints_of_attempts_are_deleted(whole, tmp_path, monkeypatch):
     path = tmp_path / "run"
     with monkeypatch.context() as patch:

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
+from recipe_runs import untimed
+from self_play_runs import BASE, Counting, Killed, one_device, run, same
 
 from dfc.errors import Interrupted
 from dfc.methods.language_self_play import recipe, self_reward
@@ -45,7 +46,7 @@ def progress(path, step=-1):
 
 def test_marks_are_given_asked_for_again_and_missing_in_the_run_that_is_killed(whole):
     path, _ = whole
-    judged = [record for record in records(path, "episodes") if any(record["judge"])]
+    judged = [record for record in untimed(path, "episodes") if any(record["judge"])]
     assert any(any(record["marks"]) for record in judged)
     again = [replies for record in judged for replies in record["judge"] if len(replies) > 1]
     assert any(first != second for first, second in again)  # sampled anew
@@ -104,7 +105,7 @@ def test_a_judge_that_has_given_marks_may_give_none_later(tmp_path, monkeypatch)
     monkeypatch.setattr(self_reward, "judge", silent_later)
     monkeypatch.setattr(self_reward, "PATIENCE", 1)
     path = run(dataclasses.replace(LSP, iterations=2), tmp_path / "run")
-    failures = [line["metrics"]["self_reward_failures"] for line in records(path, "metrics")]
+    failures = [line["metrics"]["self_reward_failures"] for line in untimed(path, "metrics")]
     assert failures[0] < failures[1] == 1
 
 
@@ -130,7 +131,7 @@ def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
         with pytest.raises(Interrupted):
             run(LSP, path)
     assert progress(path)["judged"] < progress(whole[0])["judged"]
-    assert [line["iteration"] for line in records(path, "metrics")] == [1]
+    assert [line["iteration"] for line in untimed(path, "metrics")] == [1]
     run(LSP, path)
     same(whole[0], path)
 
@@ -153,7 +154,7 @@ def test_a_run_killed_behind_an_iteration_without_an_update_shares_calls_with_it
             return run(silent, path)
 
     unstopped = played(tmp_path / "unstopped", dies=False)
-    assert [line["metrics"]["updates"] for line in records(unstopped, "metrics")] == [0, 1, 1]
+    assert [line["metrics"]["updates"] for line in untimed(unstopped, "metrics")] == [0, 1, 1]
     with pytest.raises(Killed):
         played(tmp_path / "killed", dies=True)
     same(unstopped, played(tmp_path / "killed", dies=False))

@@ -5,8 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from recipe_runs import untimed
 from run_files import Page
-from self_play_runs import BASE, Counting, Killed, one_device, records, run, same
+from self_play_runs import BASE, Counting, Killed, one_device, run, same
 
 from dfc.config import AnswerRewardConfig, ChallengerConfig, OptimizerConfig
 from dfc.errors import CheckpointError
@@ -40,9 +41,9 @@ def test_an_iteration_whose_queries_are_all_cut_says_at_once_that_it_taught_noth
     printed = capsys.readouterr().out
     said = "warning: iteration 1: no query was usable (2 cut), and this iteration taught nothing; raise"
     assert f"{said} rollout.max_query_length" in printed
-    (line,) = records(path, "metrics")
+    (line,) = untimed(path, "metrics")
     assert (line["metrics"]["usable"], line["metrics"]["challenger/taught"]) == (0, 0)
-    assert [record["advantage"] for record in records(path, "episodes")] == [0, 0]
+    assert [record["advantage"] for record in untimed(path, "episodes")] == [0, 0]
     page = Page(run_page.build(path).read_text(encoding="utf-8"))
     assert "The iteration taught the Challenger nothing" in page.text
     assert [warning.title for warning in warnings.of_run(reader.read(path))] == ["an iteration taught nothing"]
@@ -52,7 +53,7 @@ def test_an_iteration_whose_queries_are_all_cut_says_at_once_that_it_taught_noth
 def test_it_ends_no_run_that_is_to_end_at_its_first_alarm(tmp_path):
     watch = dataclasses.replace(CUT.watch, stop=True)
     path = run(dataclasses.replace(CUT, iterations=2, watch=watch), tmp_path / "run")
-    assert [line["metrics"]["usable"] for line in records(path, "metrics")] == [0, 0]
+    assert [line["metrics"]["usable"] for line in untimed(path, "metrics")] == [0, 0]
 
 
 def test_an_iteration_with_usable_queries_says_nothing_of_it(tmp_path, capsys):
@@ -60,7 +61,7 @@ def test_an_iteration_with_usable_queries_says_nothing_of_it(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "was usable" not in printed
     assert "earned the same" not in printed
-    (line,) = records(path, "metrics")
+    (line,) = untimed(path, "metrics")
     assert (line["metrics"]["usable"], line["metrics"]["challenger/taught"]) == (1, 1)
 
 
@@ -77,7 +78,7 @@ def test_an_iteration_whose_rewards_are_all_equal_says_at_once_that_it_taught_th
         "warning: iteration 1: the answers to each query earned the same, and this iteration taught the Solver nothing"
     )
     assert said in capsys.readouterr().out
-    (line,) = records(path, "metrics")
+    (line,) = untimed(path, "metrics")
     assert (line["metrics"]["usable"], line["metrics"]["solver/taught"]) == (1, 0)
     assert [each.title for each in warnings.of_run(reader.read(path))] == ["an iteration taught the Solver nothing"]
 
@@ -108,7 +109,7 @@ def test_bad_queries_are_put_one_deviation_of_all_rewards_so_far_below_the_usabl
     path, _ = penalised
     seen, compared = [], 0
     for iteration in (1, 2, 3):
-        played = [record for record in records(path, "episodes") if record["iteration"] == iteration]
+        played = [record for record in untimed(path, "episodes") if record["iteration"] == iteration]
         usable = [record for record in played if record["wrong"] is None and any(record["scored"])]
         seen += [r for record in usable for r, on in zip(record["rewards"], record["scored"], strict=True) if on]
         bad = [record["advantage"] for record in played if record["wrong"]]
@@ -131,7 +132,7 @@ def test_the_deviation_resumes_bit_for_bit(penalised, tmp_path):
         patch.setattr(hygiene, "_form", odd)
         with pytest.raises(Killed):
             run(config, tmp_path / "run", Counting(looks - 3, Killed))
-        done = len(records(tmp_path / "run", "metrics"))
+        done = len(untimed(tmp_path / "run", "metrics"))
         assert 0 < done < 3
         run(config, tmp_path / "run")
     same(whole, tmp_path / "run")

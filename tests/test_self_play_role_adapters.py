@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import optax
 import pytest
-from self_play_runs import BASE, MODEL, ROLES, Counting, Killed, leaves, one_device, records, run, same, weights
+from recipe_runs import untimed
+from self_play_runs import BASE, MODEL, ROLES, Counting, Killed, leaves, one_device, run, same, weights
 from test_self_play_update import ANSWERS, MARKS, MASK, QUERIES, REWARDS, RUN
 from test_update_parts import ALPHA, CONFIG, RATE
 from test_update_parts import weights as random_weights
@@ -60,11 +61,11 @@ def test_both_policies_are_written_and_each_has_moved(whole):
 
 def test_each_role_samples_from_its_own_adapter(whole):
     """What the engine says of a sampled token is what the trainer computes of it with the role's adapter."""
-    for line in records(whole, "metrics"):
+    for line in untimed(whole, "metrics"):
         for role in ("solver", "challenger"):
             assert line["metrics"][f"{role}/sampler_gap/max"] < 1e-3
     # Before the first step no adapter does anything, so both policies are the reference; then they leave it.
-    first, *_, last = (line["metrics"] for line in records(whole, "metrics"))
+    first, *_, last = (line["metrics"] for line in untimed(whole, "metrics"))
     for role in ("solver", "challenger"):
         assert abs(first[f"{role}/log_ratio"]) < 1e-6
         assert abs(last[f"{role}/log_ratio"]) > 1e-5
@@ -73,12 +74,12 @@ def test_each_role_samples_from_its_own_adapter(whole):
 def test_the_first_iteration_is_that_of_shared_weights_and_the_others_are_not(whole, tmp_path):
     shared = run(dataclasses.replace(ROLES, adapter_per_role=False), tmp_path / "shared")
     own, other = (
-        [[r["replies"] for r in records(path, "episodes") if r["iteration"] == n] for n in (1, 2, 3)]
+        [[r["replies"] for r in untimed(path, "episodes") if r["iteration"] == n] for n in (1, 2, 3)]
         for path in (whole, shared)
     )
     assert own[0] == other[0]
     assert own[1:] != other[1:]
-    losses = [records(path, "metrics")[0]["metrics"]["loss"] for path in (whole, shared)]
+    losses = [untimed(path, "metrics")[0]["metrics"]["loss"] for path in (whole, shared)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 

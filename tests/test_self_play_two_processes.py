@@ -6,10 +6,12 @@ import os
 
 import numpy as np
 import pytest
+import recipe_runs
 from answer_runs import run as evaluate
 from chat_server import completion, fails, serving
 from processes import ROOT, free_port, outcome, python
-from self_play_runs import ROLES, first_gradients, one_device, records, run
+from recipe_runs import untimed
+from self_play_runs import ROLES, first_gradients, one_device, run
 
 from dfc.config import CheckpointConfig, EndpointConfig, EvaluateAnswers, PairwiseConfig
 
@@ -135,7 +137,7 @@ def alone(tmp_path_factory):
 def test_both_roles_take_the_first_step_of_one_device(together, alone):
     place, _, _ = together
     path, expected = alone
-    first = [records(folder, "episodes")[: CONFIG.groups_per_iteration] for folder in (path, place / "two")]
+    first = [untimed(folder, "episodes")[: CONFIG.groups_per_iteration] for folder in (path, place / "two")]
     assert first[0] == first[1]
     for number in range(2):
         found = np.load(place / f"gradients-{number}.npz")
@@ -147,7 +149,7 @@ def test_both_roles_take_the_first_step_of_one_device(together, alone):
             )
             assert np.linalg.norm(two - one) <= 1e-6 * np.linalg.norm(one), role
             assert np.linalg.norm(one) > 1e-3
-    one, two = (records(folder, "metrics")[0]["metrics"] for folder in (path, place / "two"))
+    one, two = (untimed(folder, "metrics")[0]["metrics"] for folder in (path, place / "two"))
     for name in ("loss", "solver/gradient_norm", "challenger/gradient_norm", "reward"):
         assert two[name] == pytest.approx(one[name], rel=1e-6, abs=1e-6), name
 
@@ -160,8 +162,8 @@ def test_both_processes_hold_the_same_adapters_and_resume_bit_for_bit(together):
     assert (whole[1:3], cut[1:3]) == (["two", "2"], ["cut", "2"])
     assert whole[3] == cut[3]
     for stream in ("episodes", "metrics"):
-        assert records(place / "two", stream) == records(place / "cut", stream)
-    assert [line["iteration"] for line in records(place / "cut", "metrics")] == [1, 2]
+        assert untimed(place / "two", stream) == untimed(place / "cut", stream)
+    assert [line["iteration"] for line in untimed(place / "cut", "metrics")] == [1, 2]
     for name in (
         "policy/model.safetensors",
         "challenger_policy/model.safetensors",
@@ -175,8 +177,8 @@ def test_one_process_asks_the_judge_and_both_stop_where_it_is_down(together):
     for lines in said:
         (refused,) = (line for line in lines if line.startswith("refused"))
         assert f"no reply on any of the last {PAIRS} pairs" in refused
-    found = [json.loads(line) for line in (place / "compared" / "episodes.jsonl").read_text().splitlines()]
-    whole = [json.loads(line) for line in (place / "alone" / "episodes.jsonl").read_text().splitlines()]
+    found = recipe_runs.lines(place / "compared", "episodes")
+    whole = recipe_runs.lines(place / "alone", "episodes")
     assert len(found) == PAIRS + 1
     assert found == whole
     # While the judge is down, when it replies, and when one process asks: each time both orders of each pair, once.

@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import recipe_runs
 from chat_server import completion, serving
+from recipe_runs import StopsAfter, lines, untimed
 
 from dfc import validation
 from dfc.config import (
@@ -25,9 +27,7 @@ from dfc.records.task_groups import task_groups
 from dfc.records.trajectory_files import DatasetError, read_trajectories
 from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.progress import Progress
-from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted
-from dfc.stages import collect_round
 
 
 def config(**settings):
@@ -175,28 +175,8 @@ ROUND = CollectRound(
 )  # steps of 2, 2 and 1 tasks; a chunk is one task
 
 
-class StopsAfter:
-    """Stops at the n-th look; never with None."""
-
-    requested = None
-
-    def __init__(self, looks=None):
-        self.looks = looks
-
-    def check(self):
-        if self.looks is not None:
-            self.looks -= 1
-            if self.looks < 0:
-                raise Interrupted(15)
-
-    def check_stop(self):
-        """Within a step it never stops."""
-
-
-def collect(path, config=ROUND, looks=None):
-    with RunFolder.open(path, config, command="test") as folder:
-        collect_round.run(config, folder, StopsAfter(looks))
-    return path
+def collect(path, config=ROUND, stop=None):
+    return recipe_runs.run(path, config, stop)
 
 
 def rows(path):
@@ -209,24 +189,16 @@ def rows(path):
     return by_task_sample
 
 
-def lines(path):
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(path):
-    return [{name: value for name, value in line.items() if name != "clock"} for line in lines(path)]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     return collect(tmp_path_factory.mktemp("whole") / "run")
 
 
-@pytest.mark.parametrize("looks", [2, 3])  # between two steps, and within one
+@pytest.mark.parametrize("looks", [3, 4])  # between two steps, and within one
 def test_a_stop_changes_neither_rows_nor_lines_and_no_step_is_written_twice(tmp_path, whole, monkeypatch, looks):
     path = tmp_path / "parts"
     with pytest.raises(Interrupted):
-        collect(path, looks=looks)
+        collect(path, stop=StopsAfter(looks))
     before = lines(path)
     assert [line["step"] for line in before] == [2]
     with (path / "metrics.jsonl").open("ab") as file:
@@ -313,7 +285,7 @@ def test_money_of_all_starts_is_counted_and_shown(tmp_path, capsys):
     with serving(usual=answers) as server:
         run = with_simulators(server.url)
         with pytest.raises(Interrupted):
-            collect(tmp_path, run, looks=1)  # after one task of a step of two
+            collect(tmp_path, run, StopsAfter(2))  # after one task of a step of two
         first = len(server.requests)
         assert first > 0
         assert json.loads((tmp_path / "costs.json").read_text())["requests/simulators"] == first

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import fails, says, serving
+from recipe_runs import lines, run
 
 from dfc.config import (
     AcceptanceConfig,
@@ -18,9 +19,6 @@ from dfc.config import (
     RolloutConfig,
 )
 from dfc.errors import TrainingError
-from dfc.methods import grpo
-from dfc.runs.run_folder import RunFolder
-from dfc.runs.stop_signals import Stop
 
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"
 
@@ -44,15 +42,6 @@ def configured(url, **changes):
         iterations=2,
     )
     return dataclasses.replace(config, **changes)
-
-
-def run(path, config):
-    with RunFolder.open(path, config, command="test") as folder:
-        grpo.run(config, folder, Stop())
-
-
-def lines(path, stream):
-    return [json.loads(line) for line in (path / f"{stream}.jsonl").read_text().splitlines()]
 
 
 def test_a_teacher_that_is_down_stops_the_run_and_the_same_command_resumes(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Games that the teacher spoiled, on two processes: they replace the same ones by the same ones, and so does one."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from offline_rows import save_model
 from processes import free_port
+from recipe_runs import lines
 
 ROOT = Path(__file__).parent.parent
 
@@ -122,7 +122,7 @@ def together(place, name, stops=None):
 
 
 def records(folder):
-    return [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    return lines(folder, "episodes")
 
 
 def trained_on(folder):

@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-import json
 
 import jax
 import numpy as np
 import pytest
+import recipe_runs
 from test_python_surface import config as small_run
 
 import dfc
@@ -265,7 +265,7 @@ def test_a_run_learns_from_turns_and_keeps_them_on_record(tmp_path, own):
     wanted = dataclasses.replace(small_run(reward=reward, random_action_rate=0.6), group_size=8)
     with jax.numpy_dtype_promotion("standard"):
         folder = dfc.run(wanted, workdir=tmp_path / "run")
-    lines = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    lines = recipe_runs.lines(folder, "episodes")
     trained = [line for line in lines if line["kind"] == "train"]
     played = [line for line in trained if "turn_rewards" in line]
     assert played
@@ -274,7 +274,7 @@ def test_a_run_learns_from_turns_and_keeps_them_on_record(tmp_path, own):
         assert len(line["turn_rewards"]) - steps in (0, int(line.get("overrun_by") == line["seat"]))
         assert line["reward"] == pytest.approx(sum(line["turn_rewards"]))
     assert any(speaker == "replaced" for line in trained for _, _, speaker, *_ in line["replies"])
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    metrics = recipe_runs.lines(folder)
     assert metrics[-1]["metrics"]["updates"] == 1
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from offline_rows import save_model
 from processes import free_port
+from recipe_runs import untimed
 
 from dfc.models import huggingface
 from dfc.packing import Segment, pack
@@ -170,11 +171,8 @@ def lines(path):
 
 
 def result(folder):
-    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for record in metrics:
-        del record["clock"]
     names = ("episodes.jsonl", "evaluations.jsonl", "groups.json", "policy/model.safetensors")
-    return metrics, {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return untimed(folder), {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
 @pytest.fixture(scope="module")
