@@ -81,6 +81,28 @@ def _compiled_programs_end_with_their_file():
     jax.clear_caches()
 
 
+@pytest.fixture(scope="module")
+def tokenizer():
+    """That of the bundled model, in files that define no other."""
+    from dfc.models import chat, huggingface
+
+    return chat.ChatTokenizer.load(huggingface.resolve("tiny_player"))
+
+
+@pytest.fixture
+def compilations():
+    """The durations of compilations, appended as they happen."""
+    found = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
 @pytest.fixture
 def optax_promotion():
     """optax raises a float to an integer power, which strict promotion forbids; ours stays strict in the rest."""

@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny_models import random_params, tiny
+from tiny_models import log_softmax, random_params, tiny, uncached_logits
 
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
@@ -46,23 +46,18 @@ FEW = hypothesis.settings(
 weights = functools.cache(functools.partial(random_params, CONFIG))
 
 
-def make(params=None, **shape):
+def make(params=None, *, stops=STOPS, ends=None, **shape):
     params = weights(0) if params is None else params
     return Engine(
         CONFIG,
         params,
         max_length=MAX_LENGTH,
-        stop_token_ids=STOPS,
+        stop_token_ids=stops,
         sampling=SAMPLING,
+        ends=ends,
         plain_logprobs=True,
         **(shape or SAME),
     )
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _whole(config, params, tokens, positions, segments):
-    model = bind(config, params)
-    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -75,22 +70,13 @@ def _single(config, params, token, start, cache):
 def logits_of(token_ids, versions):
     """Logits float64 [n, V] behind each of n ids, the k-th fed under the weights of versions[k]."""
     if len(set(versions)) == 1:
-        tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-        tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
-        positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-        found = _whole(CONFIG, weights(versions[0]), tokens, positions, segments)
-        return np.asarray(found, np.float64)[0, : len(token_ids)]
+        return uncached_logits(CONFIG, weights(versions[0]), token_ids, MAX_LENGTH)
     cache, rows = empty_cache(CONFIG, 1, MAX_LENGTH), []
     for place, (token_id, version) in enumerate(zip(token_ids, versions, strict=True)):
         token, start = np.full((1, 1), token_id, np.int32), jnp.full(1, place, jnp.int32)
         row, cache = _single(CONFIG, weights(version), token, start, cache)
         rows.append(row)
     return np.asarray(rows, np.float64)
-
-
-def log_softmax(row):
-    shifted = row - row.max()
-    return shifted - np.log(np.exp(shifted).sum())
 
 
 def distributions(row, sampling):

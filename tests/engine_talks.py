@@ -5,6 +5,7 @@ import dataclasses
 import functools
 
 import numpy as np
+import pytest
 from tiny_models import random_params, tiny
 
 from dfc.config import SamplingConfig
@@ -19,19 +20,22 @@ SAMPLING = SamplingConfig(temperature=TEMPERATURE)
 weights = functools.partial(random_params, CONFIG)
 
 
-def make(params, *, slots=4, stops=STOPS, prefill_buckets=PREFILL_BUCKETS, max_length=MAX_LENGTH, mesh=None):
-    return Engine(
-        CONFIG,
-        params,
-        slots=slots,
-        max_length=max_length,
-        stop_token_ids=stops,
-        sampling=SAMPLING,
-        prefill_buckets=prefill_buckets,
-        decode_steps=STEPS,
-        mesh=mesh,
-        plain_logprobs=True,
-    )
+@pytest.fixture(scope="module")
+def params():
+    return weights(0)
+
+
+def make(params, *, stops=STOPS, **changes):
+    settings = {
+        "slots": 4,
+        "max_length": MAX_LENGTH,
+        "stop_token_ids": stops,
+        "sampling": SAMPLING,
+        "prefill_buckets": PREFILL_BUCKETS,
+        "decode_steps": STEPS,
+        "plain_logprobs": True,
+    }
+    return Engine(CONFIG, params, **settings | changes)
 
 
 @dataclasses.dataclass

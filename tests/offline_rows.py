@@ -82,3 +82,14 @@ def save_model(folder):
     config = dataclasses.replace(config, width=64, heads=2, kv_heads=2, head_dim=32, feed_forward=64, layers=1)
     huggingface.save(folder, config, initialize(config, 0), copy_from=player)
     return folder
+
+
+class RandomReference:
+    """Reference log-probabilities drawn at random."""
+
+    def __init__(self, data):
+        rng = np.random.default_rng(5)
+        self.values = [[-rng.uniform(1, 3, n).astype(np.float32) for n in side.actions] for side in data.sides]
+
+    def side(self, row, side):
+        return self.values[side][row]

@@ -3,8 +3,9 @@
 import functools
 import signal
 
+import pytest
 import recipe_runs
-from offline_rows import pairs, sequences, write_pairs, write_sft
+from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
 
 from dfc.config import BatchConfig, CheckpointConfig, ModelConfig, ScheduledOptimizerConfig, Sft, TrainingConfig
 from dfc.runs.stop_signals import Stop
@@ -18,6 +19,16 @@ def write_data(folder):
     write_sft(folder / "sft.parquet", sequences(ROWS))
     write_pairs(folder / "pairs.parquet", pairs(ROWS))
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model") / "small")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "built")
 
 
 def configured(model, data, kind=Sft, **changes):

@@ -12,6 +12,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.games import registry
@@ -19,8 +21,6 @@ from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
 from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.tools.small_models import build_tokenizer, transcripts
 
@@ -48,29 +48,18 @@ def games_tokenizer():
         return ChatTokenizer.load(folder)
 
 
+@pytest.fixture(scope="module")
+def tokenizer():
+    return games_tokenizer()
+
+
 class Model:
     """Weights that like to write actions, and engines for them."""
 
     def __init__(self, tokenizer, *, end=0.0, only=None, seed=0):
         self.tokenizer = tokenizer
-        self.config = DecoderConfig(
-            vocabulary=tokenizer.vocabulary,
-            width=32,
-            layers=2,
-            heads=4,
-            kv_heads=2,
-            head_dim=8,
-            feed_forward=48,
-            rope_theta=1e4,
-            norm_epsilon=1e-5,
-            qkv_bias=True,
-            tied_embedding=False,
-        )
-        rng = np.random.default_rng(seed)
-        self.params = jax.tree.map(
-            lambda leaf: (0.2 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32),
-            abstract_params(self.config),
-        )
+        self.config = tiny(vocabulary=tokenizer.vocabulary)
+        self.params = jax.tree.map(np.array, random_params(self.config, seed, 0.2))
         embedding, head = self.params["embed"]["embedding"], self.params["head"]["embedding"]
 
         def token_ids(texts, place):

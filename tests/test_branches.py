@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import watched_runners
 from collect_runs import CONFIG, ROLLOUT, same
 from collect_runs import rows as rows_of
 from collect_runs import run as collected
@@ -17,7 +18,7 @@ from recipe_runs import StopsAfter
 from sound_games import Partners
 from trajectory_rows import PROVENANCE, played, trajectory
 from watched_runners import ROLLOUT as WATCHED_ROLLOUT
-from watched_runners import games_tokenizer, make
+from watched_runners import make
 
 from dfc import validation
 from dfc.config import Branch, MeshConfig, SamplingConfig
@@ -33,6 +34,7 @@ from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.openings import Opening
 from dfc.runs.stop_signals import Interrupted
 
+tokenizer = watched_runners.tokenizer  # the fixture
 PLAIN = SamplingConfig(temperature=1.0)
 GAMES = {"Nim-v0": {}, "TowerOfHanoi-v0": {"max_turns": 3}}
 PLACE = f"{__file__.replace('test_branches', 'sound_games')}:Partners"
@@ -255,11 +257,6 @@ def test_settings_that_contradict_each_other_are_refused(changes, sentence):
 
 
 # ---- in a match -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
 
 
 ROOM = dataclasses.replace(WATCHED_ROLLOUT, max_length=256)

@@ -1,7 +1,6 @@
 """Constrained replies against brute force: all replies enumerated, every probability computed reply by reply."""
 
 import functools
-from pathlib import Path
 
 import hypothesis
 import jax
@@ -17,7 +16,6 @@ from dfc.games import registry
 from dfc.games.game import Verdict
 from dfc.inference.constraints import ActionTrie, Position, action_replies, advance, allowed, pack
 from dfc.inference.sampling import filters_of, row_sampling, sample_tokens, uniforms
-from dfc.models.chat import ChatTokenizer
 
 END = 9
 VOCABULARY = 10
@@ -216,11 +214,6 @@ def test_a_row_without_constraint_draws_from_all_ids_beside_constrained_ones():
 
 
 # ---- actions of games -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return ChatTokenizer.load(Path("models/tiny_player"))
 
 
 def test_an_action_makes_one_reply_per_end_id(tokenizer):

@@ -237,20 +237,6 @@ def test_weights_of_the_host_are_taken_too():
     same_as_alone(engine_on(mesh_of("tensor"), jax.tree.map(np.asarray, weights(0))), 1)
 
 
-@pytest.fixture
-def compilations():
-    """The durations of compilations, appended as they happen."""
-    found = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield found
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
 def test_nothing_compiles_after_warm_up_when_weights_are_new(compilations):
     other = trained(1)
     expected = alone(2, 1)

@@ -15,7 +15,6 @@ from dfc.config import BuildData, Collect, EndpointConfig, Paprika, RolloutConfi
 from dfc.errors import ConfigError
 from dfc.games.replay import replay
 from dfc.models import huggingface
-from dfc.models.chat import ChatTokenizer
 from dfc.rows import training_rows
 from dfc.rows.conversations import encode
 from dfc.runs.stop_signals import Interrupted
@@ -34,11 +33,6 @@ CONFIG = Collect(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     return run(tmp_path_factory.mktemp("demonstrations") / "run", CONFIG)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return ChatTokenizer.load(huggingface.resolve("tiny_player"))
 
 
 def test_no_weights_are_read(tmp_path, monkeypatch):

@@ -5,20 +5,17 @@ import dataclasses
 import functools
 import math
 
+import engine_talks
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine_talks import CONFIG, MAX_LENGTH, STOPS, TEMPERATURE, Talk, make, run, start, take, talks, weights
+from tiny_models import log_softmax, uncached_logits
 
 from dfc.inference.sampling import uniforms
 from dfc.models.sharding import make_mesh, param_shardings
-from dfc.models.transformer import bind
 
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
+params = engine_talks.params  # the fixture
 
 
 @functools.cache
@@ -30,24 +27,9 @@ def _alone(seed, count):
     return found
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _logits(config, params, tokens, positions, segments):
-    model = bind(config, params)
-    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
-
-
 def full_forward(params, token_ids):
     """Logits float64 [n, V] of a whole conversation at once, no cache; what could not be answered is left out."""
-    token_ids = token_ids[:MAX_LENGTH]
-    tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
-    positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    return np.asarray(_logits(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max()
-    return shifted - np.log(np.exp(shifted).sum())
+    return uncached_logits(CONFIG, params, token_ids[:MAX_LENGTH], MAX_LENGTH)
 
 
 def check_against_full_forward(params, talk):
@@ -211,19 +193,6 @@ def test_widths_do_not_change_replies(params):
     run(make(params, prefill_buckets=(3,)), found)
     for talk, expected in zip(found, _alone(1, 9), strict=True):
         talk.same(expected)
-
-
-@pytest.fixture
-def compilations():
-    """The durations of compilations, appended as they happen."""
-    found = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            found.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return found
 
 
 def test_calls_may_be_wider_than_a_slot(params):

@@ -2,18 +2,16 @@
 
 import dataclasses
 
+import engine_talks
 import jax
 import numpy as np
 import pytest
-from engine_talks import CONFIG, make, run, talks, weights
+from engine_talks import CONFIG, make, run, talks
 
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
 from dfc.models.transformer import Adapters
 
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
+params = engine_talks.params  # the fixture
 
 
 def test_adapters_of_one_batch_answer_as_each_would_alone(params):

@@ -9,21 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import random_params, tiny
+from engine_schedules import CONFIG, MAX_LENGTH, make, weights
+from tiny_models import log_softmax, uncached_logits
 
-from dfc.config import SamplingConfig
-from dfc.inference.engine import Engine
 from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, merge, pool
-from dfc.models.transformer import Adapters, bind
+from dfc.models.transformer import Adapters
 
-CONFIG = tiny(sliding_window=9, windowed_layers=(True, False))
-MAX_LENGTH = 40
-STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
-SAMPLING = SamplingConfig(temperature=0.9, top_k=30, top_p=0.95, min_p=0.01)
 LORA = LoraConfig(rank=2, alpha=2.0, targets=ALL_LINEAR)
-
-
-weights = functools.cache(functools.partial(random_params, CONFIG))
 
 
 def another(seed):
@@ -38,35 +30,9 @@ def adapter(seed):
     return jax.tree.map(lambda x: (rng.normal(size=x.shape) * 0.3).astype(np.float32), shapes)
 
 
-def make(params, stops=STOPS):
-    return Engine(
-        CONFIG,
-        params,
-        slots=4,
-        max_length=MAX_LENGTH,
-        stop_token_ids=stops,
-        sampling=SAMPLING,
-        rows=2,
-        prefill_buckets=(4,),
-        decode_steps=3,
-        plain_logprobs=True,
-    )
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _whole(config, params, tokens, positions, segments):
-    model = bind(config, params)
-    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
-
-
 def plain_logprobs(params, token_ids):
     """Log-probability float64 of each id but the first, of a whole conversation at once, no cache."""
-    tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
-    positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    logits = np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids) - 1]
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    found = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    found = log_softmax(uncached_logits(CONFIG, params, token_ids, MAX_LENGTH))
     return found[np.arange(len(token_ids) - 1), token_ids[1:]]
 
 

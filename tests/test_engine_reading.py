@@ -1,36 +1,21 @@
 """Prompts read before anything is asked for, replies watched while they grow, and what a reply brings of its own."""
 
+import engine_talks
 import jax
 import numpy as np
 import pytest
-from engine_talks import CONFIG, SAMPLING, Talk, run, weights
+from engine_talks import CONFIG, Talk, run, weights
 
 from dfc.config import SamplingConfig
-from dfc.inference.engine import Engine
 from dfc.models.sharding import make_mesh, param_shardings
 
 LENGTH = 128
+params = engine_talks.params  # the fixture
 
 
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
-
-
-def make(params, *, slots=8, ends=None, sampling=SAMPLING, mesh=None, stops=(3,)):
-    return Engine(
-        CONFIG,
-        params,
-        slots=slots,
-        max_length=LENGTH,
-        stop_token_ids=frozenset(stops),
-        sampling=sampling,
-        prefill_buckets=(8, 16),
-        decode_steps=4,
-        ends=ends,
-        mesh=mesh,
-        plain_logprobs=True,
-    )
+def make(params, *, slots=8, stops=(3,), **options):
+    shape = {"slots": slots, "max_length": LENGTH, "prefill_buckets": (8, 16), "decode_steps": 4}
+    return engine_talks.make(params, stops=frozenset(stops), **shape, **options)
 
 
 def prompt(seed=0, count=41):

@@ -1,26 +1,19 @@
 """Given ids are scored, and replies are restricted and cut, exactly as an uncached model with numpy filters says."""
 
-import functools
 import itertools
 
-import jax
-import jax.numpy as jnp
+import engine_schedules
 import numpy as np
 import pytest
-from engine_schedules import distributions, log_softmax
-from tiny_models import random_params, tiny
+from engine_schedules import CONFIG, MAX_LENGTH, SAMPLING, distributions, weights
+from tiny_models import log_softmax, uncached_logits
 
 from dfc.config import SamplingConfig
 from dfc.inference.constraints import ActionTrie
-from dfc.inference.engine import Engine
 from dfc.inference.sampling import uniforms
 from dfc.inference.stop_strings import StopStrings
-from dfc.models.transformer import bind
 
-CONFIG = tiny(sliding_window=9, windowed_layers=(True, False))
-MAX_LENGTH, WIDTH = 40, 4
-STOPS = frozenset({3, 11, 12, 29, 30, 31, 44})
-SAMPLING = SamplingConfig(temperature=0.9, top_k=30, top_p=0.95, min_p=0.01)
+(WIDTH,) = engine_schedules.SAME["prefill_buckets"]
 SETTINGS = {
     "all filters": SAMPLING,
     "greedy": SamplingConfig(temperature=0.0),
@@ -33,40 +26,16 @@ SETTINGS = {
 LETTERS = "abcde"
 
 
-weights = functools.cache(functools.partial(random_params, CONFIG))
-
-
-def make(*, ends=None, stops=STOPS, policies=1):
-    engine = Engine(
-        CONFIG,
-        weights(0),
-        slots=4,
-        max_length=MAX_LENGTH,
-        stop_token_ids=stops,
-        sampling=SAMPLING,
-        rows=2,
-        prefill_buckets=(WIDTH,),
-        decode_steps=3,
-        ends=ends,
-        plain_logprobs=True,
-    )
+def make(*, policies=1, **options):
+    engine = engine_schedules.make(**options)
     for number in range(1, policies):
         engine.set_params(weights(number), number, policy=f"policy{number}")
     return engine
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _whole(config, params, tokens, positions, segments):
-    model = bind(config, params)
-    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
-
-
 def logits_of(params, token_ids):
     """Logits float64 [n, V] behind each id of a whole conversation, no cache."""
-    tokens, segments = np.zeros((1, MAX_LENGTH), np.int32), np.zeros((1, MAX_LENGTH), np.int32)
-    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
-    positions = np.arange(MAX_LENGTH, dtype=np.int32)[None] * segments
-    return np.asarray(_whole(CONFIG, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
+    return uncached_logits(CONFIG, params, token_ids, MAX_LENGTH)
 
 
 def check(params, sampling, before, reply):

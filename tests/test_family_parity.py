@@ -8,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from tiny_models import quiet, save_checkpoint, torch_and_transformers
+import tiny_models
+from tiny_models import quiet, save_checkpoint
 
 from dfc.models import families, huggingface
 from dfc.models.cache import empty_cache
 from dfc.models.hf_architectures import FAMILIES
 from dfc.models.transformer import abstract_params, bind
+
+oracle = tiny_models.oracle  # the fixture
 
 VOCABULARY, WINDOW, CONTEXT = 61, 16, 32  # CONTEXT: of the pre-training that rotary scaling starts from
 SMALL = {
@@ -64,11 +67,6 @@ SCORES = {
     "qwen2": ("Qwen2ForSequenceClassification", {"num_labels": 3}),
     "qwen3": ("Qwen3ForSequenceClassification", {"num_labels": 2}),
 }
-
-
-@pytest.fixture(scope="module")
-def oracle():
-    return torch_and_transformers()
 
 
 def save_random(architecture, options, folder, deviation):

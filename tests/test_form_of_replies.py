@@ -17,8 +17,6 @@ from dfc.games.replay import ReplayError, replay
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal
 from dfc.inference import slots
-from dfc.models.chat import ChatTokenizer
-from dfc.models.huggingface import resolve
 from dfc.players import sequential
 from dfc.players.remote import ChatMessage, FunctionPlayer
 from dfc.records.trajectories import OLDER, Provenance, from_episode, to_table
@@ -149,11 +147,6 @@ class Told:
 
     def version(self, policy):
         return len(policy)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return ChatTokenizer.load(resolve("tiny_player"))
 
 
 def played(tokenizer, said, *, opponent=None, prompt="think", game="TicTacToe-v0", random_action_rate=0.0, **options):

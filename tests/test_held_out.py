@@ -6,10 +6,11 @@ import json
 import hypothesis
 import jax
 import numpy as np
+import offline_runs
 import optax
 import pytest
 from hypothesis import strategies
-from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
+from offline_rows import RandomReference, pairs, sequences, write_pairs, write_sft
 from offline_runs import StopsAfter, configured, run, write_data
 from recipe_runs import lines, untimed
 from tiny_models import random_params, tiny
@@ -27,6 +28,8 @@ from dfc.stages.offline import make_loss
 from dfc.training.batches import Batches, UpdateRows
 from dfc.training.held_out import HeldOut, candidates, interval, kept
 from dfc.training.trainer import Trainer
+
+model = offline_runs.model  # the fixture
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
@@ -88,15 +91,6 @@ def test_checks_come_every_so_many_updates_or_by_a_share_of_them(every, updates,
 MODEL = tiny(vocabulary=1000, layers=1, heads=2, kv_heads=1, head_dim=16, tied_embedding=True)
 
 
-class RandomReference:
-    def __init__(self, data):
-        rng = np.random.default_rng(5)
-        self.values = [[-rng.uniform(1, 3, n).astype(np.float32) for n in side.actions] for side in data.sides]
-
-    def side(self, row, side):
-        return self.values[side][row]
-
-
 @pytest.mark.parametrize("two", [False, True], ids=["trajectories", "pairs"])
 def test_it_is_the_loss_of_training_whatever_the_micro_batches_and_devices(tmp_path, two):
     found, write = (pairs(12, longest=60), write_pairs) if two else (sequences(12, longest=60), write_sft)
@@ -134,11 +128,6 @@ def test_it_is_the_loss_of_training_whatever_the_micro_batches_and_devices(tmp_p
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 RATE = {"epochs": 4, "max_updates": 6}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "small")
 
 
 @pytest.fixture

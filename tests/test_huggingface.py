@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from tiny_models import assert_same, quiet, save_checkpoint, torch_and_transformers
+import tiny_models
+from tiny_models import assert_same, quiet, save_checkpoint
 
 from dfc.errors import WeightsError
 from dfc.models import huggingface, safetensors_format, shard_reading
 from dfc.models.sharding import batch_sharding, make_mesh, param_shardings
 from dfc.models.transformer import bind
+
+oracle = tiny_models.oracle  # the fixture
 
 SMALL = {
     "vocab_size": 40,
@@ -48,11 +51,6 @@ KINDS = {
     "qwen2, bias, untied": (QWEN2, {"num_key_value_heads": 1, "rms_norm_eps": 1e-3, "rope_parameters": PLAIN}),
 }
 DEFAULT = "llama3, grouped heads"
-
-
-@pytest.fixture(scope="module")
-def oracle():
-    return torch_and_transformers()
 
 
 @pytest.fixture(scope="module")

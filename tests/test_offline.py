@@ -5,9 +5,10 @@ import json
 import re
 
 import numpy as np
+import offline_runs
 import pytest
-from offline_rows import save_model, sequences, write_sft
-from offline_runs import ROWS, StopsAfter, configured, run, write_data
+from offline_rows import sequences, write_sft
+from offline_runs import ROWS, StopsAfter, configured, run
 from recipe_runs import lines, untimed
 from trajectory_rows import PROVENANCE, row
 
@@ -28,15 +29,7 @@ from dfc.rows import conversations, preference_pairs
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.training.trainer import Trainer
 
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "small")
-
-
-@pytest.fixture
-def data(tmp_path):
-    return write_data(tmp_path / "built")
+model, data = offline_runs.model, offline_runs.data  # the fixtures
 
 
 def weights(path):

@@ -3,11 +3,12 @@
 import errno
 
 import numpy as np
+import offline_runs
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from offline_rows import pairs, save_model, write_pairs
-from offline_runs import ROWS, StopsAfter, configured, run, write_data
+from offline_rows import pairs, write_pairs
+from offline_runs import ROWS, StopsAfter, configured, run
 from recipe_runs import lines, untimed
 
 from dfc import files
@@ -18,15 +19,7 @@ from dfc.runs.stop_signals import Interrupted
 from dfc.training import reference_logprobs
 from dfc.training.trainer import Trainer
 
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "small")
-
-
-@pytest.fixture
-def data(tmp_path):
-    return write_data(tmp_path / "built")
+model, data = offline_runs.model, offline_runs.data  # the fixtures
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from offline_rows import pairs, segments_of, sequences, write_pairs, write_sft
+from offline_rows import RandomReference, pairs, segments_of, sequences, write_pairs, write_sft
 from tiny_models import random_params, tiny
 
 from dfc.config import Preference, Sft, TrainingConfig
@@ -17,17 +17,6 @@ from dfc.training.trainer import Trainer
 
 CONFIG = tiny(vocabulary=1000, layers=1, heads=2, kv_heads=1, head_dim=16, tied_embedding=True)
 BETA = 0.3
-
-
-class RandomReference:
-    """Reference log-probabilities drawn at random."""
-
-    def __init__(self, data):
-        rng = np.random.default_rng(5)
-        self.values = [[-rng.uniform(1, 3, n).astype(np.float32) for n in side.actions] for side in data.sides]
-
-    def side(self, row, side):
-        return self.values[side][row]
 
 
 def source(tmp_path, *, two):

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from chat_server import until
 
 from dfc.errors import DfcError
 from dfc.players.remote import FunctionPlayer, PlayerError
@@ -45,13 +46,6 @@ class Gate:
         finally:
             with self.lock:
                 self.inside -= 1
-
-
-def until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
 
 
 def threads(name):

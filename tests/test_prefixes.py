@@ -2,40 +2,24 @@
 
 import dataclasses
 
+import engine_talks
 import jax
 import numpy as np
-import pytest
-from engine_talks import CONFIG, SAMPLING, Talk, run, weights
+from engine_talks import CONFIG, SAMPLING, Talk, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfc.inference import prefixes
-from dfc.inference.engine import Engine
 from dfc.inference.slots import PendingReply, SlotState
 from dfc.models.sharding import make_mesh, param_shardings
 
 LENGTH = 256
+params = engine_talks.params  # the fixture
 
 
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
-
-
-def make(params, slots=8, mesh=None, rows=None):
-    return Engine(
-        CONFIG,
-        params,
-        slots=slots,
-        rows=rows,
-        max_length=LENGTH,
-        stop_token_ids=frozenset({3}),
-        sampling=SAMPLING,
-        prefill_buckets=(8, 32),
-        decode_steps=4,
-        mesh=mesh,
-        plain_logprobs=True,
-    )
+def make(params, slots=8, **options):
+    shape = {"slots": slots, "max_length": LENGTH, "prefill_buckets": (8, 32), "decode_steps": 4}
+    return engine_talks.make(params, stops=frozenset({3}), **shape, **options)
 
 
 def opening(seed, count=90):
@@ -148,7 +132,7 @@ def test_a_reader_that_is_closed_leaves_nobody_waiting(params):
 
 def test_eight_devices_say_what_one_does(params):
     mesh = make_mesh(2, 2, 2)
-    engine = make(jax.device_put(params, param_shardings(CONFIG, mesh)), 16, mesh)
+    engine = make(jax.device_put(params, param_shardings(CONFIG, mesh)), 16, mesh=mesh)
     found = group(opening(8), 16)
     run(engine, found)
     check(params, found)

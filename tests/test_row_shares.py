@@ -4,9 +4,10 @@ from fractions import Fraction
 
 import hypothesis
 import numpy as np
+import offline_runs
 import pytest
 from hypothesis import strategies
-from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
+from offline_rows import pairs, sequences, write_pairs, write_sft
 from offline_runs import configured, run, write_data
 from recipe_runs import lines
 
@@ -16,6 +17,8 @@ from dfc.records.trajectory_files import DatasetError
 from dfc.rows import training_rows
 from dfc.training.batches import UpdateRows
 from dfc.training.row_shares import SharedOrder, joined
+
+model = offline_runs.model  # the fixture
 
 SHARES = strategies.sampled_from([(0.25,), (0.1,), (1 / 3,), (0.7,), (0.2, 0.3), (0.05, 0.5, 0.07), (0.9,)])
 
@@ -118,11 +121,6 @@ def test_joined_files_are_their_rows_one_after_another(tmp_path, two):
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "small")
 
 
 def test_a_run_trains_on_shares_and_ends_after_so_many_updates(tmp_path, model, capsys):

@@ -8,7 +8,8 @@ import re
 import jax
 import numpy as np
 import pytest
-from runner_models import MAX_LENGTH, ROLLOUT, Model, games_tokenizer, played, specs, turns
+import runner_models
+from runner_models import MAX_LENGTH, ROLLOUT, Model, played, specs, turns
 
 from dfc.games import registry
 from dfc.games.game import Verdict
@@ -19,10 +20,7 @@ from dfc.rollout.match import EpisodeSpec, Match
 from dfc.rollout.runner import THINK_PROMPT, system_prompt
 from dfc.training.batch_logprobs import batch_logprobs
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
+tokenizer = runner_models.tokenizer  # the fixture
 
 
 @pytest.fixture(scope="module")

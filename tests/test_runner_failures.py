@@ -5,7 +5,8 @@ import re
 import sys
 
 import pytest
-from watched_runners import ROLLOUT, SLOTS, FirstFree, first_free, games_tokenizer, make, same, specs, truncated
+import watched_runners
+from watched_runners import ROLLOUT, SLOTS, FirstFree, first_free, make, same, specs, truncated
 
 from dfc.errors import ExitError
 from dfc.games import registry
@@ -14,10 +15,7 @@ from dfc.games.scripted import RandomLegal
 from dfc.games.textarena.tic_tac_toe import TicTacToe
 from dfc.players.remote import FunctionPlayer
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
+tokenizer = watched_runners.tokenizer  # the fixture
 
 
 # ---- what raises ------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from runner_models import ROLLOUT, Model, first_observation, games_tokenizer, played, specs, turns
+import runner_models
+from runner_models import ROLLOUT, Model, first_observation, played, specs, turns
 
 from dfc.config import OpponentReplyConfig, RewardConfig, SamplingConfig
 from dfc.games.game import Verdict
@@ -15,10 +16,7 @@ from dfc.rollout.runner import RolloutRunner
 from dfc.scoring.episode_rewards import reward
 from dfc.training import rl
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
+tokenizer = runner_models.tokenizer  # the fixture
 
 
 @pytest.fixture(scope="module")

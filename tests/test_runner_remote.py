@@ -8,16 +8,14 @@ import weakref
 
 import jax
 import pytest
-from watched_runners import ROLLOUT, SLOTS, FirstFree, first_free, games_tokenizer, make, same, specs, truncated
+import watched_runners
+from watched_runners import ROLLOUT, SLOTS, FirstFree, first_free, make, same, specs, truncated
 
 from dfc.games.replay import replay
 from dfc.players.remote import FunctionPlayer, PlayerError
 from dfc.rollout.runner import THINK_PROMPT
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
+tokenizer = watched_runners.tokenizer  # the fixture
 
 
 def test_a_remote_player_plays_as_a_scripted_one_of_the_same_mind(tokenizer):

@@ -8,10 +8,8 @@ import re
 import threading
 import time
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
+import watched_runners
 
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.episodes import from_bytes, to_bytes
@@ -21,8 +19,6 @@ from dfc.games.registry import Entry
 from dfc.games.replay import replay
 from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
 from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.tools.small_models import build_tokenizer
@@ -126,24 +122,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(tokenizer):
-    config = DecoderConfig(
-        vocabulary=tokenizer.vocabulary,
-        width=16,
-        layers=1,
-        heads=2,
-        kv_heads=1,
-        head_dim=8,
-        feed_forward=24,
-        rope_theta=1e4,
-        norm_epsilon=1e-5,
-        qkv_bias=False,
-        tied_embedding=True,
-    )
-    rng = np.random.default_rng(0)
-    return config, jax.tree.map(
-        lambda leaf: jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32)),
-        abstract_params(config),
-    )
+    return watched_runners.weights(tokenizer.vocabulary)
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from watched_runners import GAMES, ROLLOUT, SLOTS, games_tokenizer, make, same, specs, weights
+import watched_runners
+from watched_runners import GAMES, ROLLOUT, SLOTS, make, same, specs, weights
 
 from dfc.games.replay import replay
 from dfc.games.scripted import RandomLegal
 from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec
 
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
+tokenizer = watched_runners.tokenizer  # the fixture
 
 
 def test_a_seat_that_is_never_asked_takes_no_slot(tokenizer):

@@ -8,33 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny_models import random_params, tiny
+from one_layer import CONFIG, all_logprobs, weights
 
 from dfc.config import GrpoConfig, TrainingConfig
 from dfc.models.lora import ALL_LINEAR, LoraConfig, merge
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import bind
 from dfc.packing import Segment, micro_batches, pack
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
-CONFIG = tiny(layers=1)
 HALF = dataclasses.replace(CONFIG, dtype="bfloat16")
 ROW = 32
 RATE = 0.1
 UNROLLED = TrainingConfig(scan_layers=False, remat="none")
 NAMES = {"sampler_gap/mean", "sampler_gap/max", "sampler_gap/kl"}
-
-
-weights = functools.cache(functools.partial(random_params, CONFIG, deviation=0.2))
-
-
-@jax.jit
-def all_logprobs(params, tokens):
-    """Log-probabilities [T, V] of every id behind every place of one sequence, in float32."""
-    model = bind(CONFIG, params)
-    hidden = model(tokens[None], jnp.arange(len(tokens))[None], jnp.ones((1, len(tokens)), jnp.int32))[0]
-    return jax.nn.log_softmax(hidden @ model.output_embedding.T, axis=-1)
 
 
 def alone(params, token_ids):
@@ -244,10 +231,3 @@ def test_without_a_cap_the_ratio_is_against_the_samplers_log_probabilities():
 def test_log_probabilities_must_be_given_for_every_micro_batch():
     with pytest.raises(ValueError, match=r"proximal: 1 arrays for \d micro-batches; give one for each"):
         update(trainer(cap=2.0), sequences(), 1, proximal=[np.zeros((1, ROW), np.float32)])
-
-
-@pytest.fixture
-def optax_promotion():
-    """optax raises a float to an integer power, which strict promotion forbids; ours stays strict in the rest."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield

@@ -1,18 +1,14 @@
 """Several replies to each of many prompts: those of conversations alone, every prompt read once, nothing kept."""
 
+import engine_talks
 import pytest
-from engine_talks import weights
 from test_prefixes import make, opening
 
 from dfc.config import SamplingConfig
 from dfc.rollout.samples import samples
 
 PROMPTS = [opening(seed, 60 + seed) for seed in range(5)]
-
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
+params = engine_talks.params  # the fixture
 
 
 def seed(prompt, number):

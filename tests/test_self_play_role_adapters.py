@@ -8,11 +8,12 @@ import jax
 import numpy as np
 import optax
 import pytest
+from one_layer import CONFIG
+from one_layer import weights as random_weights
 from recipe_runs import untimed
 from self_play_runs import BASE, MODEL, ROLES, Counting, Killed, leaves, one_device, run, same, weights
 from test_self_play_update import ANSWERS, MARKS, MASK, QUERIES, REWARDS, RUN
-from test_update_parts import ALPHA, CONFIG, RATE
-from test_update_parts import weights as random_weights
+from test_update_parts import ALPHA, RATE
 
 from dfc import validation
 from dfc.config import AdapterConfig

@@ -4,9 +4,11 @@ import dataclasses
 
 import jax
 import numpy as np
+import one_layer
 import optax
 import pytest
-from test_update_parts import ALPHA, BETA, CONFIG, RATE, ROW, by_hand, close, weights
+from one_layer import CONFIG
+from test_update_parts import ALPHA, BETA, RATE, ROW, by_hand, close
 
 from dfc.config import BatchConfig
 from dfc.config.self_play import ChallengerConfig, LanguageSelfPlay
@@ -16,6 +18,7 @@ from dfc.packing import Segment
 from dfc.samples import Sample
 from dfc.training.trainer import Trainer
 
+params, reference_params = one_layer.params, one_layer.reference_params  # the fixtures
 RUN = LanguageSelfPlay(
     groups_per_iteration=3,
     group_size=4,
@@ -39,16 +42,6 @@ def written(seed):
 
 QUERIES = [written(number) for number in range(3)]
 ANSWERS = [[written(10 * (i + 1) + j) for j in range(4)] for i in range(3)]
-
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
-
-
-@pytest.fixture(scope="module")
-def reference_params():
-    return jax.tree.map(lambda a, b: a + 0.05 * b, weights(0), weights(1))
 
 
 def made(config, params, reference_params, **changes):

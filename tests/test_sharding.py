@@ -6,26 +6,14 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
+from tiny_models import tiny
 
 from dfc.errors import ConfigError
 from dfc.models import sharding
-from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
 
 P = PartitionSpec
-CONFIG = DecoderConfig(
-    vocabulary=64,
-    width=16,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=4,
-    feed_forward=24,
-    rope_theta=1e4,
-    norm_epsilon=1e-5,
-    qkv_bias=True,
-    tied_embedding=False,
-)
+CONFIG = tiny(vocabulary=64, width=16, head_dim=4, feed_forward=24)
 
 
 def numbered(config):

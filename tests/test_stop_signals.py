@@ -13,8 +13,6 @@ from dfc.config import RolloutConfig
 from dfc.games import registry
 from dfc.games.rng import GameRng
 from dfc.inference.slots import EngineReply
-from dfc.models import huggingface
-from dfc.models.chat import ChatTokenizer
 from dfc.players import sequential
 from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
@@ -23,11 +21,6 @@ from dfc.runs.stop_signals import Interrupted, Stop
 
 LONG = {"max_number": 90, "max_turns": 80}
 ROLLOUT = RolloutConfig(slots=4, max_length=4096, max_reply_length=8, max_actions=200, stop=("]",))
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return ChatTokenizer.load(huggingface.resolve("tiny_player"))
 
 
 class Counting:

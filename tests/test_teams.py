@@ -8,8 +8,9 @@ from pathlib import Path
 
 import game_turns
 import pytest
+import watched_runners
 from sound_games import Countdown, Partners
-from watched_runners import ROLLOUT, SLOTS, games_tokenizer, make
+from watched_runners import ROLLOUT, SLOTS, make
 
 from dfc import validation
 from dfc.config import Grpo, RewardConfig, RolloutConfig
@@ -30,6 +31,7 @@ from dfc.rollout.sequential_match import play_episode
 from dfc.scoring.episode_rewards import reward, turns
 from dfc.training import game_plan
 
+tokenizer = watched_runners.tokenizer  # the fixture
 PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Partners"
 ROLLOUT_OF_TEAMS = dataclasses.replace(ROLLOUT, max_length=256)
 INVALID = (Outcome.INVALID, Outcome.INVALID)
@@ -268,11 +270,6 @@ def test_the_record_of_an_abort_is_held_to_its_reason():
 
 
 # ---- in the engine --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return games_tokenizer()
 
 
 def in_engine(tokenizer, place, *, opponent=None, seat=1, count=4, both_seats=False, **options):

@@ -5,15 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import one_layer
 import optax
 import pytest
-from tiny_models import random_params, tiny
+from one_layer import CONFIG, all_logprobs
 
 from dfc.config import GrpoConfig, OptimizerConfig
 from dfc.errors import DivergenceError
 from dfc.losses import Loss
 from dfc.models.sharding import make_mesh
-from dfc.models.transformer import bind
 from dfc.packing import Segment, empty_batch, micro_batches, pack
 from dfc.training import batch_logprobs as projecting
 from dfc.training import divergence
@@ -22,20 +22,9 @@ from dfc.training.optimizer import make_optimizer
 from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 
-CONFIG = tiny(layers=1)
 ROW = 32
 GRPO = GrpoConfig(clip_ratio=0.1, kl_coefficient=0.2)
-weights = functools.partial(random_params, CONFIG, deviation=0.2)
-
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
-
-
-@pytest.fixture(scope="module")
-def reference_params():
-    return jax.tree.map(lambda a, b: a + 0.05 * b, weights(0), weights(1))
+params, reference_params = one_layer.params, one_layer.reference_params  # the fixtures
 
 
 def sequences(lengths=(9, 14, 5, 20, 11, 7, 30, 4), seed=0):
@@ -52,14 +41,6 @@ def sequences(lengths=(9, 14, 5, 20, 11, 7, 30, 4), seed=0):
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def logprobs(config, params, batch, capacity):
     return batch_logprobs(config, params, batch, capacity)
-
-
-@jax.jit
-def all_logprobs(params, tokens):
-    """Log-probabilities [T, V] of every id behind every place of one sequence, from all logits at once."""
-    model = bind(CONFIG, params)
-    hidden = model(tokens[None], jnp.arange(len(tokens))[None], jnp.ones((1, len(tokens)), jnp.int32))[0]
-    return jax.nn.log_softmax(hidden @ model.output_embedding.T, axis=-1)
 
 
 def full_logprobs(params, token_ids):
@@ -259,18 +240,11 @@ def test_only_action_positions_are_projected_to_the_vocabulary(params, monkeypat
 # ---- what is refused, and what a stop leaves ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def optax_types():
-    """Optax mixes types within itself."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def trainer_of(rate):
     return Trainer(CONFIG, make_loss(GRPO, ROW), make_optimizer(OptimizerConfig(learning_rate=rate, clip_norm=1e30), 9))
 
 
-@pytest.mark.usefixtures("optax_types")
+@pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize("rate", [10.0, 1e30, 3e38])
 def test_the_first_update_at_a_rate_that_explodes_is_refused(params, rate):
     trainer = trainer_of(rate)
@@ -281,7 +255,7 @@ def test_the_first_update_at_a_rate_that_explodes_is_refused(params, rate):
         trainer.update(start, trainer.initial_state(start), batches, reference_params=trainer.frozen_params(params))
 
 
-@pytest.mark.usefixtures("optax_types")
+@pytest.mark.usefixtures("optax_promotion")
 def test_an_update_several_times_the_size_of_the_model_is_refused(params):
     trainer = trainer_of(0.3)
     start = trainer.initial_params(params)
@@ -303,7 +277,7 @@ def test_the_size_of_an_update_is_that_of_all_arrays_together():
     assert float(divergence.share(nothing, nothing)) == 0.0
 
 
-@pytest.mark.usefixtures("optax_types")
+@pytest.mark.usefixtures("optax_promotion")
 def test_a_stop_between_micro_batches_changes_nothing(params):
     trainer = trainer_of(1e-2)
     start = trainer.initial_params(params)

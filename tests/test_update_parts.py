@@ -5,9 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import one_layer
 import optax
 import pytest
-from tiny_models import random_params, tiny
+from one_layer import CONFIG
 
 from dfc.config import GrpoConfig
 from dfc.losses import lsp_challenger_loss, lsp_solver_loss
@@ -19,19 +20,8 @@ from dfc.training.rl import make_loss
 from dfc.training.trainer import Trainer
 from dfc.training.update_parts import Part
 
-CONFIG = tiny(layers=1)
 ROW, BETA, ALPHA, RATE = 32, 0.3, 0.7, 0.1
-weights = functools.partial(random_params, CONFIG, deviation=0.2)
-
-
-@pytest.fixture(scope="module")
-def params():
-    return weights(0)
-
-
-@pytest.fixture(scope="module")
-def reference_params():
-    return jax.tree.map(lambda a, b: a + 0.05 * b, weights(0), weights(1))
+params, reference_params = one_layer.params, one_layer.reference_params  # the fixtures
 
 
 def segments(lengths, seed):

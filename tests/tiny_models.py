@@ -8,9 +8,10 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
+from dfc.models.transformer import abstract_params, bind
 
 # Two queries to a key head, so that no axis can be taken for another; heads * head_dim is the width, as in most models.
 _TINY = {
@@ -63,6 +64,26 @@ def random_params(config, seed=0, deviation=0.25):
     return jax.tree.map(random_leaf, abstract_params(config))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(config, params, tokens, positions, segments):
+    model = bind(config, params)
+    return jnp.matmul(model(tokens, positions, segments), model.output_embedding.T)
+
+
+def uncached_logits(config, params, token_ids, length):
+    """Logits float64 [n, V] behind each of n tokens of one sequence, in a row of `length` and without a cache."""
+    tokens, segments = np.zeros((1, length), np.int32), np.zeros((1, length), np.int32)
+    tokens[0, : len(token_ids)], segments[0, : len(token_ids)] = token_ids, 1
+    positions = np.arange(length, dtype=np.int32)[None] * segments
+    return np.asarray(_logits(config, params, tokens, positions, segments), np.float64)[0, : len(token_ids)]
+
+
+def log_softmax(logits):
+    """Log-probabilities along the last axis, in numpy."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
 @contextlib.contextmanager
 def quiet():
     """The other side's own warnings are not ours to fix."""
@@ -82,6 +103,11 @@ def torch_and_transformers():
         transformers.logging.set_verbosity_error()
         torch.set_num_threads(1)
     return types.SimpleNamespace(torch=torch, transformers=transformers)
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return torch_and_transformers()
 
 
 def save_checkpoint(folder, architecture, config, deviation, *, embedding=None):

@@ -8,15 +8,13 @@ import re
 import tempfile
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+import pytest
+from tiny_models import random_params, tiny
 
 from dfc.config import RolloutConfig, SamplingConfig
 from dfc.inference.engine import Engine
 from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
-from dfc.models.transformer import abstract_params
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.tools.small_models import build_tokenizer, transcripts
 
@@ -38,6 +36,11 @@ def games_tokenizer():
         folder = Path(name)
         build_tokenizer.build(transcripts.texts(found), folder, size=560)
         return ChatTokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return games_tokenizer()
 
 
 class Watched(Engine):
@@ -68,25 +71,9 @@ class Watched(Engine):
 
 @functools.cache
 def weights(vocabulary, seed=0):
-    config = DecoderConfig(
-        vocabulary=vocabulary,
-        width=16,
-        layers=1,
-        heads=2,
-        kv_heads=1,
-        head_dim=8,
-        feed_forward=24,
-        rope_theta=1e4,
-        norm_epsilon=1e-5,
-        qkv_bias=False,
-        tied_embedding=True,
-    )
-    rng = np.random.default_rng(seed)
-
-    def random_leaf(leaf):
-        return jnp.asarray((0.3 * rng.normal(size=leaf.shape) + (leaf.ndim == 1)).astype(np.float32))
-
-    return config, jax.tree.map(random_leaf, abstract_params(config))
+    smaller = {"width": 16, "layers": 1, "heads": 2, "kv_heads": 1, "feed_forward": 24}
+    config = tiny(vocabulary=vocabulary, qkv_bias=False, tied_embedding=True, **smaller)
+    return config, random_params(config, seed, 0.3)
 
 
 def make(tokenizer, opponent, *, free=SLOTS, rollout=ROLLOUT, engine=None, **options):
