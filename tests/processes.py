@@ -24,6 +24,34 @@ def python(script, *arguments, **environment):
     )
 
 
+def joining(port, process):
+    """Words of one of two processes that meet at a port."""
+    return ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
+
+
+def started(where, *words, devices, **environment):
+    """Starts this interpreter with these words in a folder, on so many CPU devices."""
+    known = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    return subprocess.Popen(  # noqa: S603 - this interpreter and a test's words
+        [sys.executable, *map(str, words)],
+        cwd=where,
+        env=os.environ | known | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def programs_in(folder):
+    """The environment of processes that keep what they compile in a folder of their own, everything of it."""
+    return {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+def ended(processes):
+    """Every process with what it has printed to standard output and standard error; all of them run by then."""
+    return [(process, *process.communicate(timeout=500)) for process in list(processes)]
+
+
 def free_port():
     """A port for processes that are about to start.
 

@@ -4,17 +4,14 @@ import collections
 import dataclasses
 import functools
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from collect_runs import CONFIG, GAMES, rows, run, same
-from processes import free_port
+from processes import free_port, joining, programs_in, started
 from recipe_runs import StopsAfter, untimed
 
 from dfc.config import SamplingConfig
@@ -258,11 +255,8 @@ def get_config():
 
 
 def launch(place, workdir, process, port):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4", PYTHONPATH=str(ROOT))
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    command = [sys.executable, "-m", "dfc.launch", f"--config={place / 'config.py'}", f"--workdir={workdir}"]
-    command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
-    return subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own command
+    words = ["-m", "dfc.launch", f"--config={place / 'config.py'}", f"--workdir={workdir}", *joining(port, process)]
+    return started(place, *words, devices=4, **programs_in(place))
 
 
 def test_two_processes_go_on_with_what_one_began_and_each_writes_its_own_tasks(tmp_path, whole):

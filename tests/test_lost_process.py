@@ -4,14 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from processes import free_port
+from processes import ROOT, ended, free_port, joining, started
 
 from dfc.launch import distributed
-
-ROOT = Path(__file__).parent.parent
 
 # The launcher with a recipe that does nothing but agree, or sleep; one of both processes is killed in it.
 DRIVER = """
@@ -33,11 +30,8 @@ sys.exit(main(sys.argv[3:]))
 
 
 def start(place, killed, how, process, port):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1", PYTHONPATH=str(ROOT))
     flags = ["--config=configs/smoke.py", "--config.mesh.data=2", f"--workdir={place / 'run'}"]
-    flags += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
-    command = [sys.executable, str(place / "driver.py"), str(killed), how, *flags]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    return started(ROOT, place / "driver.py", killed, how, *flags, *joining(port, process), devices=1)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +45,7 @@ def test_the_survivor_says_what_happened_and_how_to_go_on(tmp_path, killed, how,
     (tmp_path / "driver.py").write_text(DRIVER)
     port = free_port()
     processes = [start(tmp_path, killed, how, index, port) for index in range(2)]
-    errors = [process.communicate(timeout=400)[1] for process in processes]
+    errors = [error for _, _, error in ended(processes)]
     assert processes[killed].returncode == -signal.SIGKILL
     survivor = errors[1 - killed]
     assert processes[1 - killed].returncode == code, survivor

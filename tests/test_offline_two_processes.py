@@ -1,19 +1,13 @@
 """Two processes of two devices each train on rows like one process of four: each fills in its own rows only."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from offline_rows import pairs, save_model, sequences, write_pairs, write_sft
-from processes import free_port
+from processes import ended, free_port, joining, started
+from recipe_runs import lines
 
 from dfc.models import huggingface
 
-ROOT = Path(__file__).parent.parent
 CONFIG = """
 from dfc import config as c
 
@@ -32,25 +26,17 @@ def get_config():
 """
 
 
-def start(place, name, *flags, devices):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
-    command = [sys.executable, "-m", "dfc.launch", "--config=config.py", f"--workdir={name}", *flags]
-    return subprocess.Popen(  # noqa: S603 - our own command
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def launched(name):
+    return ["-m", "dfc.launch", "--config=config.py", f"--workdir={name}"]
 
 
 def together(place, name, other=None):
-    port = free_port()
-    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
-    started = [
-        start(where, name, *flags, f"--process={n}", devices=2) for n, where in enumerate((place, other or place))
-    ]
-    return [(process, *process.communicate(timeout=400)) for process in started]
+    port, places = free_port(), (place, other or place)
+    return ended(started(where, *launched(name), *joining(port, n), devices=2) for n, where in enumerate(places))
 
 
 def metrics(path):
-    return [json.loads(line)["metrics"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line["metrics"] for line in lines(path)]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +56,7 @@ def test_two_processes_train_like_one(place):
     (folder,) = (place / "data").glob("reference-*")
     stored = [part.read_bytes() for part in sorted(folder.glob("part-*"))]
     assert len(stored) == 1
-    process = start(place, "one", devices=4)
+    process = started(place, *launched("one"), devices=4)
     output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     assert f"read from {folder.relative_to(place)}" in output  # the key is the same

@@ -9,7 +9,7 @@ import pytest
 import recipe_runs
 from answer_runs import run as evaluate
 from chat_server import completion, fails, serving
-from processes import ROOT, free_port, outcome, python
+from processes import ROOT, free_port, joining, outcome, python
 from recipe_runs import untimed
 from self_play_runs import ROLES, first_gradients, one_device, run
 
@@ -117,10 +117,8 @@ def together(tmp_path_factory):
     with serving(*[fails(503)] * 2 * PAIRS, usual=prefers_a) as server:
         judge = f"{server.url}#m"
         comparing(place, judge)
-        joined = ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
         started = [
-            python(DRIVER, place, judge, *joined, f"--process={n}", JAX_NUM_CPU_DEVICES="2", PYTHONPATH=path)
-            for n in range(2)
+            python(DRIVER, place, judge, *joining(port, n), JAX_NUM_CPU_DEVICES="2", PYTHONPATH=path) for n in range(2)
         ]
         said = [outcome(process).splitlines() for process in started]
         evaluate(comparing(place, judge), place / "alone")

@@ -1,16 +1,9 @@
 """Games that the teacher spoiled, on two processes: they replace the same ones by the same ones, and so does one."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from offline_rows import save_model
-from processes import free_port
+from processes import ROOT, ended, free_port, joining, programs_in, started
 from recipe_runs import lines
-
-ROOT = Path(__file__).parent.parent
 
 CONFIG = f"""
 from dfc import config as c
@@ -103,22 +96,14 @@ sys.exit(main(arguments))
 """
 
 
-def start(place, name, end, *flags, notes, devices):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    command = [sys.executable, "run.py", notes, end, "--config=config.py", f"--workdir={name}", *flags]
-    return subprocess.Popen(  # noqa: S603 - our own command
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def run(place, name, notes, end, *flags, devices):
+    words = ["run.py", notes, end, "--config=config.py", f"--workdir={name}", *flags]
+    return started(place, *words, devices=devices, **programs_in(place))
 
 
 def together(place, name, stops=None):
-    flags = ["--distributed=auto", f"--coordinator=127.0.0.1:{free_port()}", "--processes=2"]
-    ends = ["stopped" if n == stops else "finished" for n in range(2)]
-    started = [
-        start(place, name, end, *flags, f"--process={n}", notes=f"{name}.{n}", devices=2) for n, end in enumerate(ends)
-    ]
-    return [(process, *process.communicate(timeout=500)) for process in started]
+    port, ends = free_port(), ["stopped" if n == stops else "finished" for n in range(2)]
+    return ended(run(place, name, f"{name}.{n}", end, *joining(port, n), devices=2) for n, end in enumerate(ends))
 
 
 def records(folder):
@@ -153,8 +138,7 @@ def test_both_processes_replace_the_same_games_and_learn_the_same(place):
 
 
 def test_two_processes_settle_like_one(place):
-    process = start(place, "one", "played", notes="one.0", devices=4)
-    _, errors = process.communicate(timeout=500)
+    ((process, _, errors),) = ended([run(place, "one", "one.0", "played", devices=4)])
     assert process.returncode == 0, errors
     names = ("game", "seed", "replies", "outcomes", "teacher_error", "replay", "trained", "reward")
     one, two = (

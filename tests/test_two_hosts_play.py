@@ -1,17 +1,10 @@
 """Two hosts with games of their own: different numbers of live games, and the episodes of one process."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from processes import free_port
+from processes import ended, free_port, joining, programs_in, started
 
 from dfc.episodes import from_bytes
-
-ROOT = Path(__file__).parent.parent
 
 # Plays seven games in each case; the first host has four of them, the second three. Writes what each process returns.
 PLAY = """
@@ -58,15 +51,11 @@ TOGETHER = ("free:2,1,2:training", "legal:2,1,2:training", "free:1,4,1:tensor")
 
 
 def start(place, cases, *, process=None, port=None, devices=2):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
-    environment |= {"JAX_COMPILATION_CACHE_DIR": str(place / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     # A name for each process: one that is starting may be reading its own while the next one's is written.
     driver = place / f"driver{process}.py"
     driver.write_text(PLAY)
-    command = [sys.executable, str(driver), str(place), "+".join(cases)]
-    if process is not None:
-        command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
-    return subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own command
+    words = [driver, place, "+".join(cases), *([] if process is None else joining(port, process))]
+    return started(place, *words, devices=devices, **programs_in(place))
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +67,7 @@ def place(tmp_path_factory):
         [start(place, ALONE.values(), devices=1)],
         [start(place, TOGETHER, process=index, port=port) for index in range(2)],
     ):
-        for process in group:
-            _, errors = process.communicate(timeout=300)
+        for process, _, errors in ended(group):
             assert process.returncode == 0, errors
     return place
 

@@ -2,24 +2,19 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from offline_rows import save_model
-from processes import free_port
+from processes import ended, free_port, joining, programs_in, started
 from recipe_runs import untimed
 
 from dfc.models import huggingface
 from dfc.packing import Segment, pack
 from dfc.training.batch_logprobs import batch_logprobs
 
-ROOT = Path(__file__).parent.parent
 ROW = 64
 
 # Runs the launcher and notes what this process itself holds and plays: the records that a process which does not write
@@ -110,26 +105,16 @@ if jax.process_count() > 1:
 
 
 def start(place, script, arguments, *, process=None, port=None, devices=2, **more):
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(devices), PYTHONPATH=str(ROOT))
-    environment |= {
-        "JAX_COMPILATION_CACHE_DIR": str(place / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    } | more
     # A name for each process: one that is starting may be reading its own while the next one's is written.
     driver = place / f"driver{process}.py"
     driver.write_text(script)
-    command = [sys.executable, str(driver), *arguments]
-    if process is not None:
-        command += ["--distributed=auto", f"--coordinator=127.0.0.1:{port}", "--processes=2", f"--process={process}"]
-    return subprocess.Popen(  # noqa: S603 - our own command
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    words = [driver, *arguments, *([] if process is None else joining(port, process))]
+    return started(place, *words, devices=devices, **programs_in(place) | more)
 
 
 def finished(processes):
     """Returns (exit code, standard output, standard error) of each process."""
-    ended = [(process, *process.communicate(timeout=500)) for process in processes]
-    return [(process.returncode, output, errors) for process, output, errors in ended]
+    return [(process.returncode, output, errors) for process, output, errors in ended(processes)]
 
 
 # ---- a whole run ------------------------------------------------------------------------------------------------
