@@ -6,10 +6,28 @@ import random
 
 from trajectory_rows import PROVENANCE, played
 
+from dfc.config import DialogueRowsConfig
 from dfc.games import registry
 from dfc.records.trajectories import Message, from_episode
 from dfc.records.trajectory_files import TrajectoryWriter
 from dfc.rows.dialogues import Aside, Dialogue
+
+# Everything may be in pairs, whoever played it: what a test is not about is out of its way.
+OPEN = DialogueRowsConfig(
+    held_out=0.0, players=0, balance=False, pairs_without=(), first_turn_pairs={}, thresholds={}, negatives=10**6
+)
+
+
+def settings(**changes):
+    return dataclasses.replace(OPEN, **changes)
+
+
+def replies(messages):
+    return [message.content for message in messages if message.role == "assistant"]
+
+
+def won(one, limit=0.0):
+    return one.quality is not None and one.quality > limit
 
 
 def talk(*texts, system=None):

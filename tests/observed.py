@@ -8,18 +8,24 @@ import dataclasses
 import functools
 import importlib
 import io
-import itertools
-import json
 import shutil
-import tempfile
-from pathlib import Path
 from unittest import mock
 
 import pyarrow.parquet as pq
-from dialogue_samples import collection, lines, published, taboo
-from offline_rows import pairs, sequences, write_pairs, write_sft
-from stand_ins import BUNDLED, Asked, Tape, TapeFolder, stand_ins
-from trajectory_rows import PROVENANCE, row
+from observed_sources import (
+    PLACE,
+    SIMULATORS,
+    TASKS,
+    collected,
+    conversations,
+    dialogues,
+    instructions,
+    other_model,
+    questions,
+    recorded,
+    rows,
+)
+from stand_ins import Asked, Tape, TapeFolder, stand_ins
 
 from dfc.config import (
     RECIPES,
@@ -84,125 +90,11 @@ from dfc.config import (
 )
 from dfc.config.playpen import STAGES as PLAYPEN_STAGES
 from dfc.config.playpen import DialogueCollectionConfig, TeacherGrpoConfig
-from dfc.games import registry, scripted
 from dfc.launch import command_line
-from dfc.records.trajectories import from_episode
-from dfc.records.trajectory_files import TrajectoryWriter
-from dfc.rollout.match import EpisodeSpec
-from dfc.rollout.sequential_match import play_episode
 from dfc.runs.stages import planned
 from dfc.runs.stop_signals import Stop
 
 KINDS = {**RECIPES, CollectRound.recipe: CollectRound}
-_HELD = tempfile.TemporaryDirectory(prefix="every_field_")  # until this process ends
-_PLACE = Path(_HELD.name)
-
-
-# ---- what is there to name -------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def other_model():
-    """The bundled model in another folder."""
-    return str(shutil.copytree(BUNDLED, _PLACE / "other"))
-
-
-@functools.cache
-def collected(name="collected", tasks=4):
-    """A run of collect: of two games tasks that were solved and failed, and one where a reply could not be read."""
-    with TrajectoryWriter(_PLACE / name / "trajectories", PROVENANCE) as writer:
-        for game in ("wordle", "mastermind"):
-            for task in range(tasks):
-                writer.write(row(game, task, 0, turns=2, tokens=20))
-                writer.write(row(game, task, 1, turns=5, tokens=40))
-                writer.write(row(game, task, 2, turns=6, tokens=200, success=False))
-                writer.write(row(game, task, 4, turns=2, tokens=30))
-            writer.write(row(game, tasks, 0, turns=2, tokens=20))
-            writer.write(row(game, tasks, 1, turns=4, tokens=60, success=False, failure="malformed"))
-    return str(_PLACE / name)
-
-
-@functools.cache
-def recorded(name="recorded", tasks=3):
-    """A run that collected games which can be played again, of both splits."""
-    rollout, games = RolloutConfig(), {**_TASKS, "wordle": {}}
-    with TrajectoryWriter(_PLACE / name / "trajectories", PROVENANCE) as writer:
-        for game, task, split in itertools.product(games, range(tasks), ("train", "test")):
-            if task >= registry.make(game, split=split).number_of_tasks:
-                continue
-            spec = EpisodeSpec(game, {**games[game], "split": split}, task, 0, task, task)
-            episode = play_episode(spec, [scripted.player(game, "random_legal")], rollout)
-            writer.write(from_episode(episode, sample=0, provenance=PROVENANCE))
-    return str(_PLACE / name)
-
-
-@functools.cache
-def rows(kind, seed=0):
-    """Rows to train on."""
-    write = {
-        "sft": lambda path: write_sft(path, sequences(13, seed=seed)),
-        "pairs": lambda path: write_pairs(path, pairs(13, seed=seed)),
-    }
-    folder = _PLACE / f"rows_{kind}_{seed}"
-    folder.mkdir()
-    return str(write[kind](folder / f"{kind}.parquet"))
-
-
-@functools.cache
-def questions(first=0):
-    """A file of questions, one of which takes more bytes than the others; and a program with its tests."""
-    path = _PLACE / f"questions_{first}.jsonl"
-    rows = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(first, first + 4)]
-    rows[1]["answer"] = "x" * 1100 + rows[1]["answer"]
-    rows.append({"text": "Square.", "test_list": ["assert square(2) == 4"], "code": ""})
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(path)
-
-
-@functools.cache
-def instructions(sets=2):
-    """A file of instructions with answers."""
-    path = _PLACE / f"instructions_{sets}.jsonl"
-    rows = [{"instruction": f"Say {n}.", "output": f"{n}", "dataset": f"{n % sets}"} for n in range(3)]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(path)
-
-
-@functools.cache
-def conversations(kind, sizes=(5, 9, 1100)):
-    """The same as conversations of others, one of which takes more bytes than the others."""
-    path = _PLACE / f"conversations_{kind}_{len(sizes)}.jsonl"
-    lines = []
-    for size in sizes:
-        asked, *said = (
-            {"role": role, "content": text}
-            for role, text in (("user", "x" * size), ("assistant", "[4]"), ("assistant", "[5]"))
-        )
-        pair = {"prompt": [asked], "chosen": said[:1], "rejected": said[1:]}
-        lines.append(json.dumps(pair if kind == "pairs" else {"messages": [asked, said[0]]}))
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return str(path)
-
-
-@functools.cache
-def dialogues(tasks=8):
-    """Places with dialogues: games of two players, won sooner or later, lost and aborted, and published ones.
-
-    Some of the latter were asked aside, one is long, and one ends with a question.
-    """
-    ends = [(True,), ("no", True), ("a", "b", "c"), ("no", None)]
-    for number, player in enumerate(("first", "second")):
-        some = [taboo(task, ends[(task * (number + 1) + n) % 4]) for task in range(tasks) for n in range(3)]
-        collection(_PLACE / f"dialogues_{tasks}" / player, some, model=player)
-    asked = ("rules", "Ok.", "ASIDE: a?", "ASIDE: no", "ASIDE: b?", "ASIDE: yes", "ME: where?")
-    rows_ = [published(*asked, f"ANSWER: {n}", game="privateshared", task=n, model="third") for n in range(tasks)]
-    for n in range(tasks):
-        for m, end in enumerate(("success", "failure", "aborted")):
-            asked = ("guess: a", "Please try again.") if m else ()  # one of the repairs takes it out
-            rows_ += [published(f"rules {n}", *asked, f"guess: {m}", game="wordle", outcome=end, task=n, model=f"{m}")]
-    rows_ += [published("rules", "x" * 1100), published("rules", "a", "who answers?")]
-    file = lines(_PLACE / f"dialogues_{tasks}.jsonl", *rows_)
-    return (*(str(_PLACE / f"dialogues_{tasks}" / player) for player in ("first", "second")), str(file))
 
 
 # ---- tapes -----------------------------------------------------------------------------------------------------------
@@ -227,10 +119,10 @@ def tape_of(config):
 
 def record(config):
     """What a run does, event by event."""
-    tape, path = Tape(), _PLACE / "run"
+    tape, path = Tape(), PLACE / "run"
     if (stages := planned(config, path)) is not None:
         return [(stage.name, repr(stage.config)) for stage in stages]
-    for kept in _PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
+    for kept in PLACE.glob("rows_*/*/"):  # log-probabilities of an earlier run, which this one would not compute
         shutil.rmtree(kept)
     run = importlib.import_module(f"dfc.{config.module}").run
     ended = isinstance(config, LanguageSelfPlay)  # a query that did not end itself is a bad one
@@ -270,8 +162,6 @@ _RL = {
     "grpo": GrpoConfig(updates_per_iteration=1),
     "optimizer": OptimizerConfig(learning_rate=0.01),
 }
-_SIMULATORS = {"twenty_questions": {"max_turns": 3}}
-_TASKS = {**_SIMULATORS, "bandit": {"max_turns": 3}}
 _LONG = RolloutConfig(slots=3, max_length=2048, max_reply_length=16)
 _PLAYED = {"model": _MODEL, "rollout": _LONG}
 _SFT = {"epochs": 1, "batch_size": 4, "optimizer": ScheduledOptimizerConfig(learning_rate=0.01)}
@@ -281,7 +171,7 @@ _STAGES = {**_TRAINED, "rollout": _ROLLOUT, "evaluate_tasks": EvaluateTasksConfi
 @functools.cache
 def bases():
     """Returns a configuration of every recipe: small, and with every part of the run in it."""
-    collecting = {**_PLAYED, "games": _TASKS, "tasks": 2, "episodes_per_chunk": 7}
+    collecting = {**_PLAYED, "games": TASKS, "tasks": 2, "episodes_per_chunk": 7}
     return {
         "divide_fuse_conquer": DivideFuseConquer(
             **_RL,
@@ -303,8 +193,8 @@ def bases():
             reward=AnswerRewardConfig(function="observed:reward_of_answers"),
             optimizer=OptimizerConfig(learning_rate=0.01),
         ),
-        "paprika": Paprika(**_STAGES, games=_TASKS),
-        "task_curriculum": TaskCurriculum(**_STAGES, games=_TASKS),
+        "paprika": Paprika(**_STAGES, games=TASKS),
+        "task_curriculum": TaskCurriculum(**_STAGES, games=TASKS),
         "playpen": Playpen(
             **_STAGES,
             games=_TEAM,
@@ -323,7 +213,7 @@ def bases():
         "preference": Preference(**_TRAINED, **_SFT, data=rows("pairs")),
         "evaluate_tasks": EvaluateTasks(
             **_PLAYED,
-            games=_TASKS,
+            games=TASKS,
             tasks=2,
             tasks_of={"bandit": 3},
             trajectories=2,
@@ -337,7 +227,7 @@ def bases():
             rollout=AnswersRolloutConfig(slots=3, max_length=128, max_reply_length=6),
         ),
         "evaluate": Evaluate(
-            games={"TicTacToe-v0": {}, "Nim-v0": {}, **_SIMULATORS},
+            games={"TicTacToe-v0": {}, "Nim-v0": {}, **SIMULATORS},
             rollout=_LONG,
             seeds=2,
             policies=("tiny_player", "random_legal", "strong"),
@@ -390,7 +280,7 @@ def reward_of_answers(queries, answers):
 @functools.cache
 def queries(first=0):
     """A file of queries."""
-    path = _PLACE / f"queries_{first}.txt"
+    path = PLACE / f"queries_{first}.txt"
     path.write_text("\n".join(f"Query {n}" for n in range(first, first + 3)), encoding="utf-8")
     return str(path)
 
@@ -418,7 +308,7 @@ def values():
         "rollout.think_language": ("Chinese",),
         "simulators": ("initial", "tiny_player"),
         "*extra_body": ({"top_k": 5},),
-        "*cache": (str(_PLACE / "cache"),),
+        "*cache": (str(PLACE / "cache"),),
         "*opponent": ("random_legal",),
         "*demonstrator": ("random_legal",),
         "*key_variable": ("SOME_KEY",),
@@ -466,7 +356,7 @@ def values():
         "novice": (("bandit",),),
         "stages": (("collect", "build_data", "sft"), ("collect", "build_dialogues", "minigames", "sft")),
         "measured_games": ({"clem_guesswhat": {}},),
-        "built": (str(_PLACE / "other_rows"),),
+        "built": (str(PLACE / "other_rows"),),
         "collect.players": (("simple",),),
         "acceptance.tolerance": (1.0,),
         "*learner_roles": ({"clem_taboo": "guesser"},),
@@ -499,7 +389,7 @@ def _of(kinds, **changes):
 
 
 _ALONE = {"grouping": GroupingConfig(trials=2)}  # of a run of one game
-_SIMULATED = {"rollout": _LONG, "games": _SIMULATORS}
+_SIMULATED = {"rollout": _LONG, "games": SIMULATORS}
 _RL_SIMULATED = {**_SIMULATED, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
 _TEAM = {"clem_taboo": {"rounds": 1}}
 _RL_TEAM = {"games": _TEAM, "rollout": _LONG, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
@@ -596,7 +486,7 @@ def instead():
         (("fusion.",), _of(DivideFuseConquer, fusion=FusionConfig(method="ties"))),
         (("fusion.at_once",), _of(DivideFuseConquer, fusion=FusionConfig(weight=0.3))),
         (("needed",), _of(BuildData, pair_tokens=1)),
-        (("rollout.max_prompt_length",), _of((CollectingRunConfig, EvaluateTasks), games=_SIMULATORS)),
+        (("rollout.max_prompt_length",), _of((CollectingRunConfig, EvaluateTasks), games=SIMULATORS)),
         (("rollout.max_prompt_length",), _of(TinyPlayer, games={"TicTacToe-v0": {}})),
         (
             ("pool.",),
