@@ -1,60 +1,26 @@
 """Every method, opponent and way to fuse as a whole run, as small as it can be; a stop changes nothing."""
 
-import dataclasses
-import functools
 import json
 import signal
 
 import pytest
-import recipe_runs
 from chat_server import says, serving
 from recipe_runs import StopsAfter, lines, untimed
+from rl_runs import GAMES, configured, plain, run
 from self_play_runs import MODEL, make_model
 
 from dfc.config import (
     EndpointConfig,
-    EvaluationConfig,
     FusionConfig,
-    GroupingConfig,
-    Grpo,
     GrpoConfig,
-    MatchesConfig,
-    ModelConfig,
     OpponentPoolConfig,
 )
-from dfc.configs import smoke
 from dfc.runs.stop_signals import Interrupted, Stop
-
-GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_number": 9}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def model():
-    """Of one layer: tracing and compiling are nearly all that a run takes."""
     make_model()
-
-
-def configured(**method):
-    base = smoke.get_config()
-    return dataclasses.replace(
-        base,
-        games=GAMES,
-        grouping=GroupingConfig(trials=2, groups=tuple((game,) for game in GAMES)),
-        model=ModelConfig(path=str(MODEL), dtype="float32"),
-        rollout=dataclasses.replace(base.rollout, slots=4, max_length=160, prefill_buckets=(64,), legal_only=True),
-        batch=dataclasses.replace(base.batch, row_length=160),
-        evaluation=EvaluationConfig(games=2, stage_games=2),
-        **{"divide_iterations": 1, "conquer_iterations": 2, **method},
-    )
-
-
-def plain(**settings):
-    base = configured()
-    shared = {field.name: getattr(base, field.name) for field in dataclasses.fields(Grpo) if hasattr(base, field.name)}
-    return Grpo(**shared | {"iterations": 2, "evaluation": MatchesConfig(games=2), **settings})
-
-
-run = functools.partial(recipe_runs.run, promotion="standard")  # optax mixes types within itself
 
 
 def stages(path):

@@ -7,21 +7,18 @@ from pathlib import Path
 import jax
 import pytest
 import recipe_runs
+import rl_runs
+from self_play_runs import make_model
 
 import dfc
 from dfc.config import (
     AcceptanceConfig,
-    BatchConfig,
     DivideFuseConquer,
     GamesRunConfig,
     Grpo,
-    GrpoConfig,
     MatchesConfig,
-    OptimizerConfig,
     Paprika,
     RewardConfig,
-    RolloutConfig,
-    TrainingConfig,
 )
 from dfc.errors import ConfigError, TrainingError
 from dfc.scoring.episode_rewards import rewards_of
@@ -30,13 +27,10 @@ GAME = f"{Path(__file__).parent / 'sound_games.py'}:Countdown"
 
 
 def config(**more):
+    make_model()
     return Grpo(
         games={GAME: {}},
-        rollout=RolloutConfig(slots=8, max_length=128, max_reply_length=4, stop=("]",)),
-        optimizer=OptimizerConfig(learning_rate=1e-3),
-        batch=BatchConfig(row_length=128, micro_batch_rows=8),
-        training=TrainingConfig(scan_layers=False, remat="none"),
-        grpo=GrpoConfig(updates_per_iteration=1),
+        **rl_runs.SHAPES,
         groups_per_game=2,
         group_size=2,
         acceptance=AcceptanceConfig(games=2),

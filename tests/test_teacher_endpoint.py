@@ -5,18 +5,18 @@ import json
 from pathlib import Path
 
 import pytest
+import rl_runs
 from chat_server import fails, says, serving
 from recipe_runs import lines, run
+from self_play_runs import make_model
 
 from dfc.config import (
     AcceptanceConfig,
-    BatchConfig,
     CheckpointConfig,
     EndpointConfig,
     Grpo,
     GrpoConfig,
     MatchesConfig,
-    RolloutConfig,
 )
 from dfc.errors import TrainingError
 
@@ -24,10 +24,10 @@ PLACE = f"{Path(__file__).parent / 'sound_games.py'}:Unasked"
 
 
 def configured(url, **changes):
+    make_model()
     config = Grpo(
         games={PLACE: {}},
-        rollout=RolloutConfig(slots=4, max_length=128, max_reply_length=6, stop=("]",), legal_only=True),
-        batch=BatchConfig(row_length=128, micro_batch_rows=4),
+        **rl_runs.SHAPES | {"grpo": GrpoConfig(updates_per_iteration=1, kl_coefficient=0.0)},
         groups_per_game=2,
         group_size=2,
         random_action_rate=0.0,
@@ -36,7 +36,6 @@ def configured(url, **changes):
         learner_roles={PLACE: "teller"},
         teacher_errors="replace",
         acceptance=AcceptanceConfig(rule="always", games=2),
-        grpo=GrpoConfig(updates_per_iteration=1, kl_coefficient=0.0),
         evaluation=MatchesConfig(games=2),
         checkpoint=CheckpointConfig(every=10),
         iterations=2,
