@@ -218,7 +218,7 @@ def _by_name(name: str, target: str, rules: Any) -> bool:  # noqa: ANN401 - a mo
 
 
 class Recorder:
-    """Records the functions of ours that begin between the metrics of a run's first and second iteration."""
+    """Records the functions of dfc that begin between the metrics of a run's first and second iteration."""
 
     def __init__(self) -> None:
         """Waits for the first record of metrics."""

@@ -8,7 +8,7 @@ import pytest
 from rl_episodes import CONFIG, PLAIN, episode, groups_of
 
 from dfc.config import GrpoConfig
-from dfc.methods.divide_fuse_conquer import imitation_loss, learning, won_sequences
+from dfc.methods.divide_fuse_conquer import imitation_loss, method_of, won_sequences
 from dfc.packing import pack
 from dfc.samples import TokenBatch
 from dfc.training import episode_advantages, rl
@@ -82,8 +82,8 @@ def test_the_loss_of_imitation_is_the_mean_over_episodes_of_their_mean():
     logp = np.asarray([[9, -1, -3, 9, -4, 9]], np.float32)
     loss = imitation_loss(24)(logp, batch, None)
     assert float(loss.mean) == pytest.approx((2 + 4) / 2)
-    imitation = learning(dataclasses.replace(PLAIN, method="imitate_wins"))
-    assert (imitation.reads_reference, imitation.initial_plays) == (False, True)
+    imitation = method_of(dataclasses.replace(PLAIN, method="imitate_wins"))
+    assert (imitation.reads_reference, imitation.play.keywords) == (False, {"initial": True})
 
 
 def test_a_sequence_ratio_needs_the_bounds_of_packed_episodes():

@@ -195,7 +195,8 @@ def stepped(trainer, given, frozen, params):
         if learning.has_roles(params)
         else trainer.initial_state(params)
     )
-    return learning.step(trainer, params, state, given, base_params=frozen, donate=False, check_stop=lambda: None)
+    made = learning.step(trainer, params, state, given, base_params=frozen, donate=False, check_stop=lambda: None)
+    return made.params, made.optimizer, made.metrics
 
 
 def change(after, before):
