@@ -101,7 +101,7 @@ PART = {
 NARROW = {
     **{
         f"dfc.training.{module}": "config models"
-        for module in ("trainer", "batch_logprobs", "optimizer", "divergence", "update_parts", "logprob_gap")
+        for module in ("trainer", "batch_logprobs", "optimizer", "divergence", "update_parts")
     },
     **{  # what checks and the report read too
         f"dfc.methods.language_self_play.{module}": "config games scoring"

@@ -1,4 +1,4 @@
-"""One update: gradients summed over micro-batches, divided once by the loss's weight, applied by the optimizer."""
+"""One update: gradients summed, divided by the loss's weight and applied, and its log-probabilities compared."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardin
 from dfc.models.transformer import Adapters, Params, is_stacked, stack_layers, unstack_layers
 from dfc.packing import Halves
 from dfc.samples import TokenBatch
-from dfc.training import divergence, logprob_gap, update_parts
+from dfc.training import divergence, update_parts
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import in_float32
 from dfc.training.update_parts import Part, check_parts, gradient_programs, mean_gradients, parts_of, program_of
@@ -278,7 +278,7 @@ class Trainer:
                 self.config, weights, batch, capacity, temperature, adapters=adapters, execution=self.execution
             )
             result = loss(logprobs, batch, reference_logprobs, *(() if proximal is None else (proximal,)))
-            return result.total, (result, logprob_gap.gap(logprobs, batch))
+            return result.total, (result, logprob_gap(logprobs, batch))
 
         gradients, (result, gap) = jax.grad(objective, has_aux=True)(params)
         return {"gradients": self._place(gradients), "loss": result, "gap": gap}
@@ -479,7 +479,7 @@ class Trainer:
             gradient_norm=norm,
             weight=float(numbers["weight"]),
             metrics={name: float(value) for name, value in metrics.items()},
-            gap=logprob_gap.joined(jax.device_get(gaps), "drift" if precomputed else "sampler_gap"),
+            gap=joined_gaps(jax.device_get(gaps), "drift" if precomputed else "sampler_gap"),
         )
 
     def _check_base_params(self, base_params: Params | None) -> None:
@@ -525,3 +525,20 @@ def _add(total: Tree, found: Tree) -> Tree:
 def _widened(found: Tree, count: int) -> Tree:
     """Sums of several micro-batches are taken in float32, whatever the gradients are."""
     return found if count == 1 else jax.tree.map(lambda x: x.astype(jnp.float32), found)
+
+
+def logprob_gap(logprobs: jax.Array, batch: TokenBatch) -> dict[str, jax.Array]:
+    """Returns sums and the maximum over action tokens of one micro-batch; see `dfc.training.trainer.Update.gap`."""
+    sampled = jnp.asarray(batch.mask) != 0
+    old = batch.sampled_logprobs if batch.reference_logprobs is None else batch.reference_logprobs
+    d = jnp.where(sampled, jax.lax.stop_gradient(logprobs) - old, 0)
+    # In float32 exp(d) - 1 - d of a small d is nothing but rounding: its series instead.
+    kl = jnp.where(jnp.abs(d) < 0.01, d * d * (0.5 + d / 6), jnp.expm1(d) - d)
+    return {"tokens": sampled.sum(), "mean": jnp.abs(d).sum(), "max": jnp.abs(d).max(), "kl": kl.sum()}
+
+
+def joined_gaps(gaps: Sequence[Mapping[str, np.ndarray]], name: str) -> dict[str, float]:
+    """Returns the gap over all micro-batches; zeros without an action token."""
+    tokens = max(1, sum(int(one["tokens"]) for one in gaps))
+    found = {f"{name}/{part}": sum(float(one[part]) for one in gaps) / tokens for part in ("mean", "kl")}
+    return {**found, f"{name}/max": max((float(one["max"]) for one in gaps), default=0.0)}
