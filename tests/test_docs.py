@@ -56,7 +56,7 @@ DOCUMENTED = (
     ),
     *(
         f"dfc.methods.language_self_play.{name}"
-        for name in ("charts", "page", "records", "rewards", "sampling", "self_play_run", "update")
+        for name in ("page", "records", "rewards", "sampling", "self_play_run", "update")
     ),
     *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "rows_run")),
     *(

@@ -1,4 +1,4 @@
-"""The part of a self-play run's report that replaces matches: figures, seconds of phases, queries with answers.
+"""A self-play run's part of the report, in place of matches: figures, charts, seconds of phases, queries and answers.
 
 Queries, answers and a judge's replies are hostile text of a model: cut, with invisible characters escaped, and escaped
 where they are shown.
@@ -15,9 +15,8 @@ from markupsafe import Markup
 from dfc.errors import cut
 from dfc.games.printable import printable
 from dfc.methods.language_self_play import watch
-from dfc.methods.language_self_play.charts import CHARTS
 from dfc.report import page
-from dfc.report.method_page import Row
+from dfc.report.method_page import MetricCharts, Row
 from dfc.report.page import Section, empty, note
 from dfc.report.reader import Json, RunRecords, read
 from dfc.report.tables import NOTHING, Table, duration, number, text
@@ -27,6 +26,68 @@ __all__ = ["CHARTS", "alarms", "lines", "queries", "results", "sections"]
 
 _AROUND = 5  # iterations of a mean at either end
 _LONGEST_QUERY, _LONGEST_ANSWER, _LONGEST_TITLE = 2000, 800, 90  # characters that are shown
+
+
+_CHARTS = {
+    "Queries": (
+        "template",
+        "usable",
+        "unsolved_",
+        "live",
+        "difficulty",
+        "query_length",
+        "distinct_",
+        "bad_queries/",
+        "duplicates/",
+    ),
+    "Answers": (
+        "reward",
+        "unscored_answers",
+        "probe_reward",
+        "self_reward",
+        "code_like",
+        "repeated_answers",
+        "answer_length",
+    ),
+    "Learning": ("challenger/", "solver/", "loss", "gradient_norm"),
+    "Machinery": ("",),
+}
+_COUNTS = ("bad_queries/", "duplicates/", "unsolved_queries", "unscored_answers")  # drawn where there is one
+_SHARES = (
+    "template",
+    "usable",
+    "live",
+    "challenger/taught",
+    "solver/taught",
+    "distinct_",
+    "code_like",
+    "repeated_answers",
+    "self_reward_failures",
+)
+_METRIC_TITLES = {
+    "template": "template kept",
+    "usable": "usable queries",
+    "live": "live queries",
+    "challenger/taught": "iterations that taught the Challenger",
+    "solver/taught": "iterations that taught the Solver",
+    "query_length": "length of queries, characters",
+    "answer_length": "length of answers, tokens",
+    "code_like": "answers that look like code",
+    "repeated_answers": "answers repeated elsewhere",
+    "reward": "reward R",
+    "unscored_answers": "answers without a reward",
+    "probe_reward": "reward of fixed queries",
+    "self_reward": "marks R_Q, 0 to 7",
+    "self_reward_failures": "answers without a mark",
+    "self_reward_asked_again": "judge asked again",
+    "self_reward_without_room": "too long for the judge",
+    **{
+        f"{role}/{name}": f"{role}: {title}"
+        for role in ("challenger", "solver")
+        for name, title in (("log_ratio", "KL to the start (estimate)"), ("entropy", "entropy of a token (estimate)"))
+    },
+}
+CHARTS = MetricCharts(_CHARTS, _METRIC_TITLES, _SHARES, _COUNTS)
 
 
 def _share(value: float) -> str:
