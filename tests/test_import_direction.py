@@ -270,7 +270,7 @@ def test_a_wrong_import_is_seen(name, source):
         ("dfc.tools.fit.iteration", "from dfc.methods import divide_fuse_conquer"),
         ("dfc.validation.tasks", "from dfc.records import task_groups\nfrom dfc.players import player_specs"),
         (
-            "dfc.methods.language_self_play.family_scores",
+            "dfc.methods.language_self_play.rewards",
             "from dfc.methods.language_self_play import families\nfrom dfc.scoring.scorer import Scores",
         ),
         ("dfc.launch.play", "from dfc.launch import serve\nfrom dfc.rollout import model_player"),

@@ -8,7 +8,7 @@ import pytest
 from dfc.games.rng import GameRng
 from dfc.methods.language_self_play import families
 from dfc.methods.language_self_play.families import FAMILIES, LEVELS
-from dfc.methods.language_self_play.family_scores import FamiliesScorer
+from dfc.methods.language_self_play.rewards import FamiliesScorer
 
 
 def truth(name, texts):

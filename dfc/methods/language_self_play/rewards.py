@@ -1,7 +1,7 @@
 """Self-play's external inputs: the queries of its files, and R(q, a), a sum over sources of rewards."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ from dfc.errors import ConfigError
 from dfc.games import functions
 from dfc.games.rng import derive_seed
 from dfc.methods.language_self_play import families, query_files
-from dfc.methods.language_self_play.family_scores import FamiliesScorer
 from dfc.models.sharding import make_mesh
 from dfc.records.trajectory_files import DatasetError
 from dfc.rewards import LARGEST
@@ -21,7 +20,7 @@ from dfc.scoring.formats import Check, Formats
 from dfc.scoring.preference_model import PreferenceModel
 from dfc.scoring.programs import ProgramTests
 from dfc.scoring.references import References
-from dfc.scoring.scorer import Scorer, Scores, ScoringError
+from dfc.scoring.scorer import Scorer, Scores, ScoringError, checked_pairs, scores_of
 from dfc.scoring.sums import OwnFunction, Sum
 
 
@@ -66,6 +65,30 @@ class KnownQueries:
             names = config.reward.families or tuple(families.FAMILIES)
             probes = families.probe(names, config.watch.probes, derive_seed("probes", config.seed))
         return cls(data, probes, references)
+
+
+@dataclasses.dataclass(frozen=True)
+class FamiliesScorer:
+    """Rewards 1 for the right answer to a query of a family, else 0; one to a query of no family has the reward 0.
+
+    Attributes:
+      names: those that count.
+    """
+
+    names: tuple[str, ...] = tuple(families.FAMILIES)
+
+    def __call__(self, queries: Sequence[str], answers: Sequence[str]) -> Scores:
+        """Returns values and what happened: ``right``, ``wrong``, ``no_family``; see `dfc.scoring.scorer.Scorer`."""
+        problems = {query: families.read(query, self.names) for query in set(queries)}
+
+        def one(query: str, answer: str) -> tuple[float, str]:
+            problem = problems[query]
+            if problem is None:
+                return 0.0, "no_family"
+            right = families.is_right(answer, problem.truth)
+            return float(right), "right" if right else "wrong"
+
+        return scores_of(one(query, answer) for query, answer in checked_pairs(queries, answers))
 
 
 def make_reward(
