@@ -22,7 +22,7 @@ import pytest
 from dfc.games import registry
 from dfc.games.game import Outcome, Verdict
 from dfc.games.replay import replay
-from dfc.rows.perspectives import perspective
+from dfc.rows.dialogues import perspective
 
 HOME = os.environ.get("CLEMBENCH_HOME")
 GAMES = Path(__file__).resolve().parent / "clembench_games"

@@ -7,7 +7,7 @@ from dfc.games.game import Game
 from dfc.games.replay import ReplayError
 from dfc.games.rng import GameRng, derive_seed
 from dfc.records.trajectories import Message
-from dfc.rows.perspectives import perspective
+from dfc.rows.dialogues import perspective
 
 
 def played(game_id, seed):

@@ -22,7 +22,7 @@ from dfc.games.replay import replay
 from dfc.methods import grpo
 from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
-from dfc.rows.perspectives import perspective
+from dfc.rows.dialogues import perspective
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.episode_rewards import rewards_of
 from dfc.training import game_plan, rl

@@ -1,8 +1,8 @@
 """Dialogues of any number of collections, and published ones, as one kind of record: what one seat saw and said.
 
 Source: "Playpen" (arXiv 2504.08590), section 3.2 (perspectives) and 4.3 (its interactions). A trajectory of dfc gives
-a dialogue for every seat of a player (`dfc.rows.perspectives`); a row of the published interactions is one seat
-already.
+a dialogue for every seat of a player; a row of the published interactions is one seat already. A perspective needs
+no record of its own: replies and rules give all of it again (`dfc.games.replay`).
 
 Departures from the source: a published row says how a game ended and not how well, so that a success has quality 100
 and a failure 0; players of one name are one player; a game that was stopped from outside (a full context, a limit of
@@ -15,9 +15,9 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dfc.errors import ConfigError
 from dfc.games import registry
@@ -27,7 +27,6 @@ from dfc.players import player_specs
 from dfc.records.trajectories import Message, Trajectory, canonical_json
 from dfc.records.trajectory_files import DatasetError, part_trajectories, parts
 from dfc.rows.conversations import Conversation, read_conversations
-from dfc.rows.perspectives import exchanges
 from dfc.rows.row_files import MAX_ROW_BYTES, row_place
 
 Result = Literal["success", "failure", "aborted"]
@@ -42,6 +41,56 @@ _RESULT_OF: Mapping[Outcome, Result] = {
     Outcome.INVALID: "aborted",
 }
 _QUALITY_OF = {Outcome.WIN: 100.0, Outcome.DRAW: 50.0, Outcome.LOSS: 0.0}
+
+
+class Exchange(NamedTuple):
+    """One reply of a seat and all that the seat had seen before it.
+
+    Attributes:
+      context: what it had been shown and had said, the new observation last; of what was asked aside before, nothing.
+      turn: the reply with the game's verdict.
+      number: of the reply among those of all seats, from 0.
+    """
+
+    context: tuple[Message, ...]
+    turn: ReplayedTurn
+    number: int
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The context and the reply."""
+        return (*self.context, Message("assistant", self.turn.reply))
+
+
+def exchanges(turns: Iterable[ReplayedTurn], seat: int, system: str | None = None) -> Iterator[Exchange]:
+    """Yields the replies of one seat, each with what the seat had seen.
+
+    Args:
+      turns: of a game, in order.
+      seat: a player's, or a simulator's.
+      system: what the seat was shown before the first observation; None for nothing.
+    """
+    past: tuple[Message, ...] = () if system is None else (Message("system", system),)
+    for number, turn in enumerate(turns):
+        if turn.seat == seat:
+            found = Exchange((*past, Message("user", turn.observation)), turn, number)
+            yield found
+            if not turn.aside:
+                past = found.messages
+
+
+def perspective(record: Mapping[str, Any], seat: int, system: str | None = None) -> list[Exchange]:
+    """Returns a recorded game from one seat; both seats of a game for two give two perspectives.
+
+    Args:
+      record: a line of episodes.jsonl, or `dfc.records.trajectories.Trajectory.record`.
+      seat: whose.
+      system: what the seat was shown before the first observation; None for nothing.
+
+    Raises:
+      ReplayError: it is no record, or the rules contradict it.
+    """
+    return list(exchanges(replay(record), seat, system))
 
 
 class Aside(NamedTuple):
@@ -195,7 +244,7 @@ def from_trajectory(row: Trajectory) -> list[Dialogue]:
     found = []
     for seat, text in enumerate(row.outcomes):
         outcome = Outcome(text)
-        messages, asides = _perspective(turns, seat, system)
+        messages, asides = _dialogue_of(turns, seat, system)
         if outcome is Outcome.TRUNCATED or not messages:
             continue
         found.append(
@@ -230,7 +279,7 @@ def player_of(row: Trajectory, seat: int) -> str:
     return row.provenance.model if own else _name(row.opponent)
 
 
-def _perspective(
+def _dialogue_of(
     turns: Sequence[ReplayedTurn], seat: int, system: str | None
 ) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
     """Returns a seat's dialogue, empty where it never replied, and what it was asked aside."""
@@ -352,7 +401,7 @@ def _without_asides(messages: tuple[Message, ...], listed: str) -> tuple[tuple[M
 def _without_probes(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
     kept: list[Message] = [message for message in messages if message.role == "system"]
     asides = []
-    for asked, replied in _exchanges(messages[len(kept) :]):
+    for asked, replied in _questions_and_replies(messages[len(kept) :]):
         if asked.content.startswith(_PROBE):
             asides.append(Aside(len(kept), asked.content, replied.content))
         else:
@@ -362,5 +411,5 @@ def _without_probes(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...],
     return tuple(kept), tuple(asides)
 
 
-def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, Message]]:
+def _questions_and_replies(messages: Sequence[Message]) -> Iterator[tuple[Message, Message]]:
     return zip(itertools.islice(messages, 0, None, 2), itertools.islice(messages, 1, None, 2), strict=True)
