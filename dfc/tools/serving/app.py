@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +23,7 @@ from dfc.inference.slots import EngineReply
 from dfc.inference.stop_strings import StopStrings
 from dfc.models.chat import ChatTokenizer
 from dfc.players.key_search import Secret
-from dfc.tools.serving import gate, metrics, requests, responses
+from dfc.tools.serving import gate, requests, responses
 from dfc.tools.serving.engine_loop import EngineLoop, Event, Part, Submission
 from dfc.tools.serving.requests import ChatRequest, RequestError
 
@@ -31,6 +32,44 @@ from dfc.tools.serving.requests import ChatRequest, RequestError
 _AT_ONCE = 4096
 _KEPT = 16 * 2**20  # characters of messages whose tokens are kept for the next time
 _LOG = logging.getLogger("dfc.tools.serving")
+
+
+METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """Counters of one server, in the text format of Prometheus: numbers only, nothing that a client wrote.
+
+    Attributes:
+      requests: for a completion, by status. dropped: whose client went away. prompt, cached, generated: tokens.
+      first, whole: seconds from a request's arrival to the first sampled tokens, and to the end of the answer.
+    """
+
+    def __init__(self, *, queued: Callable[[], float], busy: Callable[[], float], slots: int) -> None:
+        """Begins at 0.
+
+        Args:
+          queued: how many requests wait now.
+          busy: how many slots answer now.
+          slots: how many there are.
+        """
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter("dfc_requests", "Requests for a completion", ["status"], registry=registry)
+        self.dropped = Counter("dfc_requests_dropped", "Requests whose client went away", registry=registry)
+        self.prompt = Counter("dfc_prompt_tokens", "Tokens of prompts", registry=registry)
+        self.cached = Counter("dfc_cached_tokens", "Tokens of prompts that were in the cache", registry=registry)
+        self.generated = Counter("dfc_generated_tokens", "Tokens sampled", registry=registry)
+        first, whole = "Seconds to the first tokens", "Seconds to the whole answer"
+        self.first = Histogram("dfc_first_token_seconds", first, registry=registry, buckets=_SECONDS)
+        self.whole = Histogram("dfc_request_seconds", whole, registry=registry, buckets=_SECONDS)
+        Gauge("dfc_requests_queued", "Requests that wait for a slot", registry=registry).set_function(queued)
+        Gauge("dfc_slots_busy", "Slots that answer", registry=registry).set_function(busy)
+        Gauge("dfc_slots", "Slots", registry=registry).set(slots)
+
+    def text(self) -> bytes:
+        """Returns all of it."""
+        return generate_latest(self._registry)
 
 
 class _GoneError(Exception):
@@ -91,7 +130,7 @@ class _Answer:
 class Completions:
     """Answers requests for a completion; an ASGI application of one path."""
 
-    def __init__(self, loop: EngineLoop, served: Served, config: ServingConfig, counts: metrics.Metrics) -> None:
+    def __init__(self, loop: EngineLoop, served: Served, config: ServingConfig, counts: Metrics) -> None:
         self._loop, self._served, self._config, self._counts = loop, served, config, counts
         tokenizer = served.tokenizer
         longest = max(len(tokenizer.decode([token_id])) for token_id in range(tokenizer.vocabulary))
@@ -324,7 +363,7 @@ def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Sec
       ConfigError: other machines reach `config.host` and there is no key.
     """
     gate.check_address(config.host, key)
-    counts = metrics.Metrics(queued=lambda: loop.queued, busy=lambda: loop.busy, slots=loop.capacity)
+    counts = Metrics(queued=lambda: loop.queued, busy=lambda: loop.busy, slots=loop.capacity)
     created = int(time.time())
     entry = responses.model(served.name, created, served.policy)
 
@@ -342,7 +381,7 @@ def create_app(loop: EngineLoop, served: Served, config: ServingConfig, key: Sec
         return _json(200 if state == "ok" else 503, {"status": state})
 
     async def numbers(_: Request) -> Response:
-        return Response(counts.text(), headers={"content-type": metrics.KIND})
+        return Response(counts.text(), headers={"content-type": METRICS_KIND})
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
