@@ -14,8 +14,7 @@ from dfc.scoring import box_usage, memory_groups, sandbox
 from dfc.scoring.box_usage import Usage
 from dfc.scoring.memory_groups import MemoryGroup, Place
 from dfc.scoring.programs import ProgramTests, run_tests
-from dfc.scoring.sandbox import Box, BoxEndedError, Limits
-from dfc.scoring.system_calls import system_call_filter
+from dfc.scoring.sandbox import Box, BoxEndedError, Limits, system_call_filter
 
 boxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason=f"programs need bubblewrap: {sandbox.INSTALL}")
 LIMITS = Limits(wall_seconds=120.0, cpu_seconds=10, memory=128)
