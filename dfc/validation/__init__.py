@@ -31,7 +31,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, self_play_base, tasks
+from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -241,7 +241,7 @@ _RULES_OF_KINDS: tuple[tuple[type, Callable[[Any], list[str]]], ...] = (
     (Playpen, playpen.problems),
     (SmallModel, _small_model_problems),
     (TinyPlayer, _tiny_player_problems),
-    (SelfPlayBase, self_play_base.problems),
+    (SelfPlayBase, self_play.base_problems),
     (EvaluateAnswers, answers.problems),
     (BuildDialogues, dialogues.problems),
     (LanguageSelfPlay, self_play.problems),

@@ -1,14 +1,17 @@
-"""Rules between the settings of self-play, and the files that they name."""
+"""Rules between the settings of self-play and of the model that it starts from, and the files that they name."""
 
+import math
 from pathlib import Path
 
-from dfc.config import shipped
+from dfc.config import SelfPlayBase, shipped
 from dfc.config.hub_names import is_hub_name
 from dfc.config.self_play import LanguageSelfPlay, QueryTask
 from dfc.games import functions
 from dfc.methods.language_self_play.families import FAMILIES
 from dfc.methods.language_self_play.prompts import Template, challenger_prompt, forbidden_tags, holds
 from dfc.validation import sampling
+
+_ROLES = 3
 
 
 def problems(config: LanguageSelfPlay) -> list[str]:
@@ -141,3 +144,26 @@ def path_problems(config: LanguageSelfPlay) -> list[str]:
         if model not in ("", "tiny_player") and not is_hub_name(model) and not Path(model).is_dir()
     ]
     return found
+
+
+def base_problems(config: SelfPlayBase) -> list[str]:
+    """Returns every contradiction of the model that self-play starts from, one sentence each."""
+    found = []
+    strangers = [name for name in config.families if name not in FAMILIES]
+    if strangers or not config.families or len(set(config.families)) < len(config.families):
+        found.append(f"families={config.families}: must be some of {', '.join(FAMILIES)}, each once")
+    if len(config.skill) != 2:
+        found.append(f"skill={config.skill}: must be two numbers, of the lowest and of the highest difficulty")
+    if len(config.shares) != _ROLES or not math.isclose(sum(config.shares), 1.0, abs_tol=1e-9):
+        found.append(f"shares={config.shares}: must be three numbers whose sum is 1: of Challenger, Solver and judge")
+    if len(config.accuracy_aim) != 2 or config.accuracy_aim[0] > config.accuracy_aim[-1]:
+        found.append(f"accuracy_aim={config.accuracy_aim}: must be two numbers from 0 to 1, the lower one first")
+    if "{template}" not in config.challenger_prompt:
+        found.append("challenger_prompt: has no {template}; put it where the form of a query goes")
+    if not all(part in config.judge_prompt for part in ("{instruction}", "{response}")):
+        found.append("judge_prompt: must have {instruction} and {response} where a query and its answer go")
+    return found + [
+        f"{name}={length}: must be below batch.row_length={config.batch.row_length}"
+        for name in ("max_query_length", "max_answer_length", "max_judgement_length")
+        if (length := getattr(config, name)) >= config.batch.row_length
+    ]
