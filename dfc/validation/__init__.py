@@ -31,7 +31,7 @@ from dfc.config.hub_names import is_hub_name
 from dfc.errors import ConfigError, error_text, shown
 from dfc.games import functions, registry
 from dfc.players import key_search
-from dfc.validation import answers, dialogues, players, playpen, reinforcement, self_play, tasks
+from dfc.validation import answers, players, playpen, reinforcement, self_play, tasks
 
 _LONGEST_NAME = 200  # of the 255 that file systems allow: temporary files add to it
 _UP = {".", ".."}
@@ -202,7 +202,7 @@ def _folder_problems(config: RunConfig) -> list[str]:
     if isinstance(config, BuildData):
         return tasks.path_problems(config)
     if isinstance(config, BuildDialogues):
-        return dialogues.path_problems(config)
+        return tasks.dialogue_path_problems(config)
     found = tasks.path_problems(config)
     if isinstance(config, Playpen):
         found += playpen.path_problems(config)
@@ -243,6 +243,6 @@ _RULES_OF_KINDS: tuple[tuple[type, Callable[[Any], list[str]]], ...] = (
     (TinyPlayer, _tiny_player_problems),
     (SelfPlayBase, self_play.base_problems),
     (EvaluateAnswers, answers.problems),
-    (BuildDialogues, dialogues.problems),
+    (BuildDialogues, tasks.dialogue_problems),
     (LanguageSelfPlay, self_play.problems),
 )

@@ -1,10 +1,11 @@
-"""Rules between the settings of stages of learning at tasks, in a recipe of their own or of several stages.
+"""Rules between the settings of learning at tasks, of training on rows and of building rows from dialogues.
 
-Problems of later stages are reported before the first one: every check belongs to a stage, and applies to each recipe
-that has it.
+A stage has a recipe of its own, or is one of several of a recipe. Problems of later stages are reported before the
+first one: every check belongs to a stage, and applies to each recipe that has it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from dfc.config import (
     Branch,
     BuildData,
     BuildDataConfig,
+    BuildDialogues,
     Collect,
     CollectConfig,
     EvaluateTasks,
@@ -25,18 +27,21 @@ from dfc.config import (
     RowsRunConfig,
     RunConfig,
     SelectionLimits,
+    SftConfig,
     StagesRunConfig,
     TaskCollectionConfig,
     TaskCurriculum,
     TinyPlayer,
 )
+from dfc.config.dialogues import REPAIRS, WANTED
 from dfc.config.tasks import STAGES, TRAININGS
 from dfc.errors import ConfigError
 from dfc.games import registry
 from dfc.games.task import FRESH
 from dfc.records import task_groups
-from dfc.validation import players, training_rows
+from dfc.validation import players
 
+_LEAST = Fraction(1, 1000)  # of an update's rows; below it an epoch takes too many updates
 # Where a run of several stages has what a setting names; such a run is easily named by mistake.
 _STAGE_OF = {"collected": "collect", "trajectories": "collect", "data": "build_data"}
 
@@ -69,7 +74,7 @@ def problems(config: RunConfig) -> list[str]:
     ):
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
     if isinstance(config, RowsRunConfig):
-        found += training_rows.problems(config)
+        found += _row_problems(config)
     if isinstance(config, StagesRunConfig):
         found += _length_problems(config)
     if (section := _section(config, "evaluate_tasks")) is not None:
@@ -98,7 +103,7 @@ def path_problems(config: RunConfig) -> list[str]:
     if isinstance(config, BuildData | Branch):
         wanted.append(("trajectories", config.trajectories, "name the run that collected them"))
     if isinstance(config, RowsRunConfig):
-        wanted += training_rows.places(config)
+        wanted += _row_places(config)
     if isinstance(config, Paprika) and "build_data" in config.stages:
         if "collect" not in config.stages:
             wanted.append(("collected", config.collected, "name a run of collect, or add that stage"))
@@ -341,3 +346,72 @@ def _overlap_problems(config: RunConfig, section: EvaluateTasksConfig, path: str
             f"evaluated ({', '.join(same)}); name another split, or {hint}"
         )
     return found
+
+
+def _row_problems(config: RowsRunConfig) -> list[str]:
+    """Returns every problem of a recipe that trains on rows, one sentence each."""
+    assert isinstance(config, SftConfig | PreferenceConfig)  # noqa: S101 - there are no others
+    found = list(_share_problems(config.data_shares, config.batch_size))
+    held_out = config.held_out
+    if held_out.every > 1 and held_out.every % 1:
+        found.append(
+            f"held_out.every={held_out.every:g}: must be a whole number of updates, or below 1 a share of the run's"
+        )
+    if held_out.keep != "last" and not held_out.data:
+        found.append(
+            f"held_out.keep={held_out.keep!r}: which checkpoint that is, rows held out decide; name their file in "
+            "held_out.data"
+        )
+    if held_out.data and held_out.data in (config.data, *config.data_shares):
+        found.append(f"held_out.data={held_out.data!r}: is trained on; name a file of rows that are not")
+    return found
+
+
+def _share_problems(data_shares: Mapping[str, float], batch_size: int) -> Iterator[str]:
+    shares = [Fraction(str(share)) for share in data_shares.values()]
+    most = [-(-batch_size * share.numerator // share.denominator) for share in shares]
+    if not all(0 < share < 1 for share in shares):
+        return  # its range has been reported
+    key = f"data_shares={dict(data_shares)}"
+    if sum(shares) > 1 - _LEAST:
+        yield f"{key}: sum to {float(sum(shares)):g}; must leave {float(_LEAST):g} of every update at least for data"
+    elif sum(most) > batch_size:
+        rows = " + ".join(map(str, most))
+        yield (
+            f"{key}: an update of batch_size={batch_size} can have {rows} rows of these files, more than it has room "
+            "for; raise batch_size, or name fewer files"
+        )
+
+
+def _row_places(config: RowsRunConfig) -> list[tuple[str, str, str]]:
+    """Returns key, value and fix of every place of rows that a run names."""
+    hint = "name what build_data made, or a file of conversations"
+    found = [("data", config.data, hint), *(("data_shares", place, hint) for place in config.data_shares)]
+    return [*found, ("held_out.data", config.held_out.data, hint)] if config.held_out.data else found
+
+
+def dialogue_problems(config: BuildDialogues) -> list[str]:
+    """Returns every problem of building rows from dialogues, one sentence each."""
+    found = []
+    if not config.wanted or len(set(config.wanted)) < len(config.wanted):
+        found.append(f"wanted={config.wanted}: must be some of {', '.join(WANTED)}, each once")
+    if len(set(config.repairs)) < len(config.repairs):
+        found.append(f"repairs={config.repairs}: must be some of {', '.join(REPAIRS)}, each once")
+    if both := sorted(set(config.game_groups) & set(config.leave_out)):
+        found.append(f"game_groups and leave_out both name {', '.join(both)}")
+    if measured := task_groups.evaluation_only(config.game_groups):
+        what = "is for evaluation only and makes no rows to train on; leave it out"
+        found.append(f"game_groups={config.game_groups}: {', '.join(measured)} {what}")
+    return found
+
+
+def dialogue_path_problems(config: BuildDialogues) -> list[str]:
+    """Returns which sources of dialogues do not exist."""
+    hint = "name a run that collected trajectories, a folder of them, or a file of published interactions"
+    if not config.sources:
+        return [f"sources is empty; {hint}"]
+    return [
+        f"sources: {source!r}: there is no such place (current folder: {Path.cwd()}); {hint}"
+        for source in config.sources
+        if not source or not Path(source).expanduser().exists()
+    ]
