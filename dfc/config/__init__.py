@@ -6,7 +6,6 @@ the class is the recipe and has exactly the settings that it reads. The command 
 """
 
 from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers, PairwiseConfig
-from dfc.config.branch import Branch
 from dfc.config.dialogues import BuildDialogues, DialogueChoiceConfig, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import DivideFuseConquer, EvaluationConfig, FusionConfig, GroupingConfig
 from dfc.config.evaluate import Evaluate
@@ -71,6 +70,7 @@ from dfc.config.self_play import (
 )
 from dfc.config.serving import ServingConfig
 from dfc.config.tasks import (
+    Branch,
     BuildData,
     BuildDataConfig,
     ChoiceConfig,
