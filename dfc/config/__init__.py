@@ -5,10 +5,9 @@ the class is the recipe and has exactly the settings that it reads. The command 
 (`--config.optimizer.learning_rate=1e-3`). `dfc.launch` checks the whole tree (`dfc.validation`) before anything runs.
 """
 
-from dfc.config.answers import AnswersRolloutConfig, CheckingConfig, EvaluateAnswers, PairwiseConfig
 from dfc.config.dialogues import BuildDialogues, DialogueChoiceConfig, DialogueRowsConfig, Minigames
 from dfc.config.divide_fuse_conquer import DivideFuseConquer, EvaluationConfig, FusionConfig, GroupingConfig
-from dfc.config.evaluate import Evaluate
+from dfc.config.evaluate import AnswersRolloutConfig, CheckingConfig, Evaluate, EvaluateAnswers, PairwiseConfig
 from dfc.config.grpo import (
     AcceptanceConfig,
     Grpo,

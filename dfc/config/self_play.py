@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from dfc.config.answers import CheckingConfig
+from dfc.config.evaluate import CheckingConfig
 from dfc.config.ranges import Count, CountOrZero, Length, NotNegative, Positive, Range, SeveralCount
 from dfc.config.run import TrainingRunConfig
 from dfc.config.sections import AdapterConfig, BatchConfig, OptimizerConfig, SamplingConfig

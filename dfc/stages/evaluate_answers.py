@@ -23,7 +23,7 @@ import jax
 
 from dfc import multihost
 from dfc.config import EvaluateAnswers
-from dfc.config.answers import INSTRUCTIONS
+from dfc.config.evaluate import INSTRUCTIONS
 from dfc.errors import ConfigError, cut
 from dfc.evaluation import answers, pairwise
 from dfc.games.rng import derive_seed

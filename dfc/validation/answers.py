@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dfc.config import EvaluateAnswers, PairwiseConfig
-from dfc.config.answers import INSTRUCTIONS
+from dfc.config.evaluate import INSTRUCTIONS
 from dfc.errors import ConfigError
 from dfc.players import player_specs
 from dfc.players.endpoint_config import address_problems, rule_problems, split_name
