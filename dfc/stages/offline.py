@@ -18,8 +18,9 @@ trains on follows from (seed, its number) and the data.
 """
 
 import dataclasses
+import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ import optax
 from dfc import multihost
 from dfc.config import Preference, Sft
 from dfc.errors import DivergenceError, Interrupted
+from dfc.files import write_json
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, packed_preference_loss, sft_loss
 from dfc.models import families, huggingface, model_folders
@@ -38,7 +40,7 @@ from dfc.models.safetensors_format import Location
 from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params
 from dfc.records.trajectory_files import DatasetError
-from dfc.report import training_summary
+from dfc.report.tables import Table
 from dfc.rollout.trained_weights import lora_config
 from dfc.rollout.workers import load_tokenizer
 from dfc.rows import training_rows as data_rows
@@ -61,13 +63,14 @@ from dfc.training.trainer import LossFunction, Trainer, Update
 
 Config = Sft | Preference
 _LOOKED_AT, _MUCH_PADDING = 50, 0.4
+_SUMMARY = "summary.json"
 
 
 def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     """Runs the recipe; resumes if the folder holds a checkpoint. The result is in the run folder's ``policy``."""
     if multihost.broadcast(folder.finished.exists()):
         print(f"{folder.path} holds this run, finished")  # noqa: T201 - why nothing happens
-        training_summary.show(folder)
+        _show_summary(folder)
         return
 
     # ---- rows ---------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     policy = None if held_out is None else held_out.policy()
     policy = trainer.policy(state.params) if policy is None else policy
     run_.write_played(policy, folder.policy, folder.adapter)
-    training_summary.write(
+    _write_summary(
         folder,
         objective=_objective(config),
         rows={str(file.path): len(file) for file in data.files},
@@ -140,7 +143,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     folder.finish()
     if held_out is not None:
         held_out.remove()
-    training_summary.show(folder)
+    _show_summary(folder)
 
 
 # ---- rows and reference ----------------------------------------------------------------------------------------------
@@ -454,3 +457,80 @@ def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *,
 def _objective(config: Config) -> str:
     """Returns what is learned, as records name it."""
     return "supervised" if isinstance(config, Sft) else "preference"
+
+
+def _write_summary(
+    folder: RunFolder,
+    *,
+    objective: str,
+    rows: Mapping[str, int],
+    held_out: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes ``summary.json`` from what was recorded, of every start of the run.
+
+    Args:
+      folder: of the run.
+      objective: what was learned, by its name in records.
+      rows: how many the file of the data has, and those that a share came from.
+      held_out: the checks of rows held out and what was kept (`dfc.training.held_out.HeldOut.summary`).
+    """
+    if not folder.writes:
+        return
+    records = folder.records("metrics")
+    tenth = max(1, len(records) // 10)
+    data, *others = rows
+
+    def mean(name: str, some: list[dict[str, Any]]) -> float:
+        return sum(float(record["metrics"][name]) for record in some) / len(some)
+
+    summary: dict[str, Any] = {
+        "objective": objective,
+        "data": data,
+        "rows": rows[data],
+        "updates": len(records),
+        "trained_tokens": int(sum(record["metrics"]["trained_tokens"] for record in records)),
+        "tokens": int(sum(record["metrics"]["tokens"] for record in records)),
+        "seconds": sum(record["clock"]["seconds"] for record in records),
+    }
+    for name in ("loss", "accuracy", "margin"):
+        if name in records[0]["metrics"]:
+            summary[name] = {"first": mean(name, records[:tenth]), "last": mean(name, records[-tenth:])}
+    if others:
+        summary["further_data"] = {other: rows[other] for other in others}
+    if held_out is not None:
+        summary["held_out"] = dict(held_out)
+    write_json(folder.path / _SUMMARY, summary, indent=2)
+
+
+def _show_summary(folder: RunFolder) -> None:
+    """Prints the result and where to look."""
+    if not folder.writes:
+        return
+    found = json.loads((folder.path / _SUMMARY).read_text(encoding="utf-8"))
+    done = f"{found['objective']}: {found['updates']} updates on {found['rows']:,} rows"
+    lines = [
+        f"{done}, {found['trained_tokens']:,} tokens trained on in {found['seconds']:.0f} s",
+        *(
+            f"{name}: {found[name]['first']:.4f} -> {found[name]['last']:.4f} (first and last tenth of the updates)"
+            for name in ("loss", "accuracy", "margin")
+            if name in found
+        ),
+    ]
+    if "held_out" in found:
+        lines += _held_out_lines(found["held_out"])
+    if folder.adapter.exists():
+        lines.append(f"adapter: {folder.adapter}")
+    print("\n".join([*lines, f"policy: {folder.policy}"]), flush=True)  # noqa: T201 - the result
+
+
+def _held_out_lines(held_out: Mapping[str, Any]) -> list[str]:
+    """Returns the checks of rows held out as lines, and why this policy is kept."""
+    checks, kept = held_out["checks"], held_out["kept"]
+    lowest = min(checks, key=lambda check: float(check["loss"]))["update"]
+    why = {
+        "last": "the last one",
+        "best": "the lowest",
+        "before_lowest": f"the first within {held_out['tolerance']:g} of the lowest, that of update {lowest}",
+    }[held_out["keep"]]
+    rows = tuple((str(c["update"]), f"{c['loss']:.4f}", why if c["update"] == kept else "") for c in checks)
+    return Table(f"loss on rows held out, {held_out['data']}", ("update", "loss", "kept"), rows).lines()
