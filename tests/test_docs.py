@@ -62,8 +62,12 @@ DOCUMENTED = (
     *(
         f"dfc.tools.small_models.{name}"
         for name in (
-            *("build_tokenizer", "family_answers", "imitation", "imitation_run", "self_play_roles", "transcripts"),
-            "vocabulary",
+            "build_tokenizer",
+            "family_answers",
+            "imitation",
+            "imitation_run",
+            "self_play_roles",
+            "transcripts",
         )
     ),
 )

@@ -26,7 +26,7 @@ from dfc.models.transformer import bind, initialize
 from dfc.rollout.runner import RolloutRunner
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.tools.small_models import build_tokenizer, imitation, tiny_player, transcripts, vocabulary
+from dfc.tools.small_models import build_tokenizer, imitation, tiny_player, transcripts
 from dfc.training.optimizer import make_optimizer
 
 FOLDER = huggingface.resolve("tiny_player")
@@ -168,7 +168,7 @@ def batches(tmp_path_factory):
     config = small(transcripts_per_game=6)
     data = tiny_player.make_transcripts(config)
     folder = tmp_path_factory.mktemp("words")
-    chosen = vocabulary.choose(transcripts.texts(iter(data)), config.vocabulary - build_tokenizer.SMALLEST)
+    chosen = build_tokenizer.choose_pieces(transcripts.texts(iter(data)), config.vocabulary - build_tokenizer.SMALLEST)
     build_tokenizer.build(chosen, folder, size=config.vocabulary)
     tokenizer = ChatTokenizer.load(folder)
     return config, data, tokenizer, tiny_player.SoftBatches(config, data, tokenizer)

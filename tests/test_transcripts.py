@@ -12,7 +12,7 @@ from dfc.games.game import Verdict
 from dfc.games.paprika.mastermind import targets
 from dfc.games.rng import GameRng, derive_seed
 from dfc.models.chat import ChatTokenizer
-from dfc.tools.small_models import build_tokenizer, transcripts, vocabulary
+from dfc.tools.small_models import build_tokenizer, transcripts
 from dfc.tools.small_models.transcripts import mixed_skill, random_legal
 
 OPTIONS = {"TicTacToe-v0": {"show_board": True}, "GuessTheNumber-v0": {"max_turns": 5}, "LiarsDice-v0": {"num_dice": 2}}
@@ -212,7 +212,7 @@ def test_only_tasks_of_the_training_split_are_played():
 def test_pieces_are_whole_sentences_and_words_but_no_part_of_a_hidden_word_and_no_row_of_a_board():
     games = ("wordle", "minesweeper", "twenty_questions")
     found = [t for game_id in games for s in range(30) for t in mixed(game_id, s, 1.0, 1.0)]
-    chosen = vocabulary.choose(transcripts.texts(iter(found)), 400)
+    chosen = build_tokenizer.choose_pieces(transcripts.texts(iter(found)), 400)
     assert len(set(chosen)) == len(chosen) <= 400
     assert "</Answer>" in chosen
     assert any(piece.endswith("?") for piece in chosen)  # a question that is always the same
@@ -225,7 +225,7 @@ def test_pieces_are_whole_sentences_and_words_but_no_part_of_a_hidden_word_and_n
 
 def test_pieces_do_not_depend_on_the_order_of_messages():
     messages = [m for s in range(5) for m in transcripts.texts(iter(mixed("murder_mystery", s, 1.0, 1.0)))]
-    assert vocabulary.choose(messages, 150) == vocabulary.choose(messages[::-1], 150)
+    assert build_tokenizer.choose_pieces(messages, 150) == build_tokenizer.choose_pieces(messages[::-1], 150)
 
 
 def test_the_text_of_a_single_task_is_no_piece():
@@ -233,7 +233,7 @@ def test_the_text_of_a_single_task_is_no_piece():
     cities = [t for s in range(60) for t in mixed("guess_my_city", s, 1.0, 1.0)]
     messages = [*transcripts.texts(iter(cases)), *transcripts.texts(iter(cities))] + ["Yes."] * 10_000
     told = "".join(e.observation for t in cases for e in t.exchanges[:1])
-    whole = [piece for piece in vocabulary.choose(messages, 800) if piece in told and piece.count(" ") > 12]
+    whole = [piece for piece in build_tokenizer.choose_pieces(messages, 800) if piece in told and piece.count(" ") > 12]
     assert whole  # the rules
     assert all(told.count(piece) == len(cases) for piece in whole)
 
@@ -258,7 +258,7 @@ def test_an_aside_is_a_transcript_of_its_own_of_which_only_its_reply_is_imitated
 
 def test_a_row_of_a_grid_is_one_piece_and_a_cell_with_another_letter_one_of_its_own(tmp_path):
     grids = ["X ▢ X ▢ ▢\n▢ ▢ ▢ ▢ ▢\n▢ L ▢ N ▢"] * 20
-    build_tokenizer.build(vocabulary.choose(grids, 40), tmp_path, size=420)
+    build_tokenizer.build(build_tokenizer.choose_pieces(grids, 40), tmp_path, size=420)
     tokenizer = ChatTokenizer.load(tmp_path)
     pieces = [tokenizer.decode([token]) for token in tokenizer.encode_reply(grids[0])]
     assert pieces == ["X ▢ X ▢ ▢", "\n", "▢ ▢ ▢ ▢ ▢", "\n", "▢", " L", " ▢", " N", " ▢"]

@@ -33,7 +33,7 @@ from dfc.rollout.match import EpisodeSpec
 from dfc.rollout.workers import PolicyWeights, RolloutWorkers, check_actions_fit
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.tools.small_models import build_tokenizer, transcripts, vocabulary
+from dfc.tools.small_models import build_tokenizer, transcripts
 from dfc.tools.small_models.imitation import Packer, SoftBatch, make_update, shape
 from dfc.tools.small_models.imitation_run import imitate
 from dfc.training import export
@@ -67,7 +67,7 @@ def _run(config: TinyPlayer, folder: RunFolder, stop: Stop) -> None:
     if not (built / "tokenizer.json").exists():
         messages = transcripts.texts(iter(data))
         if config.pieces == "words":
-            messages = iter(vocabulary.choose(messages, config.vocabulary - build_tokenizer.SMALLEST))
+            messages = iter(build_tokenizer.choose_pieces(messages, config.vocabulary - build_tokenizer.SMALLEST))
         build_tokenizer.build(messages, built, size=config.vocabulary)
     tokenizer = ChatTokenizer.load(built, enable_thinking=None)
     check_actions_fit(config, tokenizer)
