@@ -24,12 +24,10 @@ the hosts agree on shapes and the lengths of loops before each call, so hosts ma
 import collections
 import dataclasses
 import functools
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -39,8 +37,9 @@ from dfc.inference import buckets, constraints, prefixes
 from dfc.inference.cache_rows import CacheRows
 from dfc.inference.call_arrays import DeviceCall, fill
 from dfc.inference.checks import check_seed, check_token_ids
+from dfc.inference.policies import Policies
 from dfc.inference.prefixes import Copy
-from dfc.inference.programs import EnginePolicy, EngineWeights, Shape, pool_size, programs
+from dfc.inference.programs import EngineWeights, Shape, pool_size, programs
 from dfc.inference.resident_weights import ResidentWeights
 from dfc.inference.results import take_sampled, take_scores
 from dfc.inference.sampling import Filters, filters_of
@@ -130,7 +129,7 @@ class Engine:
         self._stops = np.zeros(config.vocabulary, bool)
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
-        self._policies: dict[str, EnginePolicy] = {}
+        self._policies = Policies()
         self._filters = filters_of([sampling, *other_sampling])  # of every setting met: the programs hold all of them
         self._flight: collections.deque[DeviceCall] = collections.deque()
         self._planner = Planner(
@@ -139,7 +138,6 @@ class Engine:
         self._rows = CacheRows(self._programs, self.slot_allocator, self._shapes)
         self.counts = EngineCounts()
         self._left: dict[int, SlotState] = {}  # closed conversations whose cache still exists
-        self._serials = itertools.count()
         self.set_params(params, 0)
 
     # ---- policies ---------------------------------------------------------------------------------------------------
@@ -170,15 +168,8 @@ class Engine:
         beyond = sorted({state.adapter for state in here if state.adapter >= (pool or 1)})
         if beyond:
             raise ValueError(f"conversations in flight use adapters {beyond}, but only {pool or 1} would be there")
-        known = self._policies.get(policy)
-        number = len(self._policies) if known is None else known.number
-        weights = EngineWeights(params, adapters)
-        same = (
-            p.serial for p in self._policies.values() if p.weights.params is params and p.weights.adapters is adapters
-        )
-        serial = next(same, next(self._serials))
-        self._policies[policy] = EnginePolicy(number, weights, version, pool, serial)
-        self._resident.keep(known.weights for known in self._policies.values())
+        self._policies.set(policy, EngineWeights(params, adapters), version, pool)
+        self._resident.keep(self._policies.weights())
         self._left.clear()  # a run that resumes begins here with none
 
     def forget_copies(self) -> None:
@@ -215,7 +206,7 @@ class Engine:
         Raises:
           ValueError: no slot is free, or there is no such policy or adapter.
         """
-        self._check(policy, adapter)
+        self._policies.check(policy, adapter)
         check_seed(seed)
         self._admit(sampling)
         slot = self.slot_allocator.allocate()
@@ -372,7 +363,7 @@ class Engine:
           ValueError: no slot is free, or the policy or its adapter was removed.
         """
         state = parked.state
-        self._check(state.policy, state.adapter)
+        self._policies.check(state.policy, state.adapter)
         slot = self.slot_allocator.allocate()
         self._left.pop(slot, None)
         self._cache = self._rows.from_host(self._present(), slot, parked.arrays)
@@ -384,13 +375,6 @@ class Engine:
         if self._cache is None:
             self._cache = self._empty()
         return self._cache
-
-    def _check(self, policy: str, adapter: int) -> None:
-        known = self._policies.get(policy)
-        if known is None:
-            raise ValueError(f"policy {policy!r} is not known; set_params gave {', '.join(self._policies)}")
-        if not 0 <= adapter < (known.pool or 1):
-            raise ValueError(f"adapter {adapter}: expected one of 0 to {(known.pool or 1) - 1}, the adapters given")
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -408,7 +392,7 @@ class Engine:
         ready = {slot: state for slot, state in self._slots.items() if state.ready}
         for slot in () if self._own else self._share(ready):
             del ready[slot]
-        plan, chosen = self._planner.next(ready, self._number)
+        plan, chosen = self._planner.next(ready, self._policies.number)
         if plan.stage < 0:
             return False
         self._flight.append(self._run(plan, chosen))
@@ -423,13 +407,13 @@ class Engine:
             self._slots,
             self._left,
             self.slot_allocator.shard,
-            lambda state: self._policies[state.policy].serial,
+            self._policies.serial,
         )
         if between := [copy for copy in copies if copy.source != copy.target]:
             self._cache = self._rows.copied(self._present(), between)
         for copy in copies:
             state = self._slots[copy.target]
-            state.share(copy.tokens, self._policies[state.policy].serial)
+            state.share(copy.tokens, self._policies.serial(state))
             self._left.pop(copy.target, None)
             self.counts.shared_tokens += copy.tokens
         for reader in waiting.values():  # the planner does not know how many wait for it
@@ -485,9 +469,7 @@ class Engine:
         """
         sizes, count = self._shapes, 0
         trie_sizes = [(0, 0), *([self._planner.trie_size([])] if actions else [])]
-        # Weights of the same shapes share programs.
-        kinds = {str(jax.tree.map(jnp.shape, known.weights)): known.number for known in self._policies.values()}
-        for policy in kinds.values():
+        for policy in self._policies.of_each_shape():
             for rows in sizes.rows:
                 plans = [Plan(PREFILL, policy, rows, width) for width in sizes.prefill_buckets]
                 plans += [Plan(SCORE, policy, rows, width) for width in sizes.prefill_buckets] if score else []
@@ -504,20 +486,11 @@ class Engine:
             leaf.block_until_ready()
         return count
 
-    def _number(self, state: SlotState) -> int:
-        """Returns the first policy that has the same weights as a conversation's: both share calls."""
-        mine = self._policies[state.policy].weights
-        return next(
-            known.number
-            for known in self._policies.values()
-            if known.weights.params is mine.params and known.weights.adapters is mine.adapters
-        )
-
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def _run(self, plan: Plan, chosen: list[int]) -> DeviceCall:
         """Sends a call off."""
-        policy = next(known for known in self._policies.values() if known.number == plan.policy)
+        policy = self._policies.numbered(plan.policy)
         slot_allocator = self.slot_allocator
         # Rows of similar lengths are adjacent: those that are computed together read as far as the longest.
         chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
