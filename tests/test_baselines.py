@@ -45,6 +45,8 @@ def test_a_baseline_runs_to_its_end(tmp_path, config, expected, policies):
     final = {(row["game"], row["policy"]) for row in lines(path, "evaluations") if row["stage"] == "final"}
     assert final == {(game, policy) for game in GAMES for policy in ("initial", "final")}
     assert (path / "finished.json").exists()
+    compares = expected != ["imitate wins"]  # the others have a KL coefficient, which is nothing without a reference
+    assert all(("kl" in line["metrics"]) == compares for line in lines(path, "metrics"))
 
 
 @pytest.mark.parametrize(
