@@ -43,6 +43,7 @@ CARRIED = {  # by released files of our families, and by what converters and tra
         "torchscript": False,
         "top_k": 50,
         "use_bfloat16": False,
+        "use_bidirectional_attention": False,
     },
 }
 

@@ -131,6 +131,9 @@ def test_ids_of_the_model_s_own_tokenizer_are_trained_on_and_others_are_not(tmp_
         write_atomically(pa.table(columns | {f"{side}messages": pa.array(told) for side in sides}), path)
         text = refusal(path, pairs=pairs_, tokenizer=tokenizer)
         assert "row 0: another tokenizer or chat template" in text
+        made, now = (tokenizer().first_turn(said, system=system) for said in ("guess a number", "guess a word"))
+        place = next(n for n in range(len(made)) if made[: n + 1] != now[: n + 1])
+        assert f"token {place} of its first message is {made[place]} instead of {now[place]};" in text
     # Each row in a group of its own: some of the others are looked at, too.
     token_ids, mask, messages = collected(["guess a number"] * 20, system)
     told = [m.as_py() for m in messages]
