@@ -11,15 +11,17 @@ The first gate. Of each file with a test that reaches the mutant's statement, an
 up to `WHOLE` seconds together, and of others the tests that reach it; what a whole file shares (compiled programs, a
 run that many tests look at) is recorded under its first test only. Files that import the mutant's module come first,
 then the cheapest; in one process after another, until a test fails, or until `--seconds` of tests have run. What runs
-at import only, such as a constant of a module, has as its tests those that reach any line of its file.
+at import, such as a constant of a module or a default, has as its tests those that reach any line of its file.
 
-The second gate, for what is left: functions of the second gate in files of tests that import the module or had a test
-that reaches the statement, then the others of those that reach its folder, cheapest first, within the same limit.
+The second gate, for what is left: its functions in files of tests that import the module, then in those with a test of
+the first gate that reaches the module, cheapest first, within the same limit; with ``--against`` those that a person
+names, such as runs of two processes for what is done with two processes only.
 
 A mutant on which tests use more than ten times the processor that they need counts as killed.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -84,9 +86,11 @@ def run_chosen(request: Path) -> None:
     files = sorted({name.partition("::")[0] for name in asked["names"]})
     known = [file for file in files if file.startswith("tests/")] or ["tests/gates.py"]  # so that --gate is known
     options = ["-x", "-q", f"--gate={asked['gate']}", "-o", "timeout=1500"]
-    code = pytest.main([*options, *known, *(file for file in files if file not in known)], plugins=[chosen])
-    found = {"failed": chosen.failed, "message": chosen.message, "ran": chosen.ran, "code": int(code)}
-    request.with_suffix(".answer").write_text(json.dumps(found), encoding="utf-8")
+    try:
+        pytest.main([*options, *known, *(file for file in files if file not in known)], plugins=[chosen])
+    finally:  # after a test that failed, pytest may end with an error about what that left open
+        found = {"failed": chosen.failed, "message": chosen.message, "ran": chosen.ran}
+        request.with_suffix(".answer").write_text(json.dumps(found), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)
 
@@ -117,7 +121,7 @@ def run_tests(names: Sequence[str], gate: str, seconds: float) -> dict[str, Any]
             found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
             return found
         tail = run.stdout.decode(errors="replace")[-200:]
-        return {"failed": "the process", "message": f"ended with {run.returncode}: {tail}", "ran": 0, "code": 9}
+        return {"failed": "the process", "message": f"ended with {run.returncode}: {tail}", "ran": 0}
 
 
 # ---- which tests -----------------------------------------------------------------------------------------------------
@@ -141,7 +145,7 @@ class Record:
                 self._data[-1].read()
 
     def reaching(self, file: str, lines: tuple[int, int] | None) -> set[str]:
-        """Returns the tests that reach a line of a range, or any line, in a function of a file; "" is an import."""
+        """Returns the tests that reach a line of a range, or any line, of a file; "" where no test runs."""
         found: set[str] = set()
         for data in self._data:
             for path in data.measured_files():
@@ -202,10 +206,8 @@ def batches(places: Sequence[tuple[str, Sequence[str], float]], limit: float) ->
 
 def of_first_gate(record: Record, mutant: Mutant) -> tuple[str, list[tuple[str, Sequence[str], float]]]:
     """Returns how a mutant is reached, and the places of tests to run, in order."""
-    reached = record.reaching(mutant.file, mutant.lines)
-    how = "tests" if reached - {""} else "import" if reached else "nothing"
-    if how == "import":
-        reached = record.reaching(mutant.file, None)
+    reached = record.reaching(mutant.file, None if mutant.at_import else mutant.lines)
+    how = "nothing" if not reached - {""} else "import" if mutant.at_import else "tests"
     by_file = defaultdict(list)
     for name in sorted(reached - {""}):
         by_file[name.partition("::")[0]].append(name)
@@ -265,10 +267,7 @@ def tried(record: Record, mutant: Mutant, limit: float, known: dict[str, Any], *
     how, places = of_first_gate(record, mutant)
     done = set(known.get("ran_first", ()))
     places = [(file, names, seconds) for file, names, seconds in places if file not in done]
-    path = ROOT / mutant.file
-    source, times = path.read_bytes(), path.stat()
-    path.write_bytes(mutant.applied(source))
-    try:
+    with put_in(mutant):
         entry: dict[str, Any] = {"reached_by": how, "parts": len(record.parts), "ran_first": sorted(done)}
         for gate, option in (("first", "first"), ("second", "all")):
             if gate == "second":
@@ -286,6 +285,25 @@ def tried(record: Record, mutant: Mutant, limit: float, known: dict[str, Any], *
             if gate == "first" and not complete:
                 return entry | {"outcome": "waits for the record"}
         return entry | {"outcome": "survived"}
+
+
+def tried_against(mutant: Mutant, names: Sequence[str]) -> dict[str, Any]:
+    """Returns what became of a mutant when tests of the second gate that a person chose were run."""
+    with put_in(mutant):
+        found = run_tests(names, "all", 600)
+    if not found["failed"]:
+        return {"also_ran": sorted(names)}
+    return {"outcome": "killed", "gate": "second", "test": found["failed"], "message": found["message"]}
+
+
+@contextlib.contextmanager
+def put_in(mutant: Mutant) -> Iterator[None]:
+    """Changes the file of a mutant; puts it back afterwards."""
+    path = ROOT / mutant.file
+    source, times = path.read_bytes(), path.stat()
+    path.write_bytes(mutant.applied(source))
+    try:
+        yield
     finally:
         path.write_bytes(source)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -300,11 +318,19 @@ def main() -> None:
     parser.add_argument("--killed", type=int, default=30, help="how many mutants that all tests kill")
     parser.add_argument("--seconds", type=float, default=240, help="of tests of each gate that a mutant may take")
     parser.add_argument("--drawn", type=int, default=60, help="how many mutants are drawn at most")
+    parser.add_argument("--against", help="one mutant alone, tests of the second gate", metavar="NUMBER=TEST,TEST")
     args = parser.parse_args()
     results = {"seed": args.seed, "mutants": []}
     if args.results.exists():
         results = json.loads(args.results.read_text(encoding="utf-8"))
     entries: list[dict[str, Any]] = results["mutants"]
+    if args.against:
+        number, names = args.against.split("=", 1)
+        mutant = next(itertools.islice(drawn(ROOT, args.seed), int(number), None))
+        entries[int(number)] |= tried_against(mutant, names.split(","))
+        print(number, mutant.file, mutant.line, entries[int(number)])
+        args.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        return
     record = Record(args.record)
     complete = {part.stem for part in record.parts} >= gate_record.parts().keys()
     for number, mutant in enumerate(itertools.islice(drawn(ROOT, args.seed), args.drawn)):

@@ -61,6 +61,7 @@ class Mutant:
       line: of the expression.
       kind: as in the head of this file.
       before: the expression. after: what stands in its place.
+      at_import: whether it runs when the module is imported: outside functions, in a decorator or a default.
       start: byte in the file where it begins. end: byte behind it.
     """
 
@@ -70,6 +71,7 @@ class Mutant:
     kind: str
     before: str
     after: str
+    at_import: bool
     start: int
     end: int
 
@@ -119,9 +121,9 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _expressions(  # noqa: C901 - a table
-    node: ast.AST, head: tuple[int, int] | None
-) -> Iterator[tuple[ast.AST, tuple[int, int]]]:
-    """Yields nodes that may be changed, with the lines of their statements."""
+    node: ast.AST, head: tuple[int, int] | None, *, at_import: bool
+) -> Iterator[tuple[ast.AST, tuple[int, int], bool]]:
+    """Yields nodes that may be changed, with the lines of their statements, and whether they run at import."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.Raise() | ast.Assert() | ast.JoinedStr():
             return
@@ -138,13 +140,14 @@ def _expressions(  # noqa: C901 - a table
         last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
         head = (node.lineno, max(node.lineno, last))
     if head is not None:
-        yield node, head
+        yield node, head, at_import
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "type_comment"}:
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from _expressions(child, head)
+                inside = name == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from _expressions(child, head, at_import=at_import and not inside)
 
 
 def of_file(root: Path, file: str) -> list[Mutant]:
@@ -154,7 +157,7 @@ def of_file(root: Path, file: str) -> list[Mutant]:
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found = []
-    for node, lines in _expressions(ast.parse(source), None):
+    for node, lines, at_import in _expressions(ast.parse(source), None, at_import=True):
         for kind, old, after in _changes(node):
             assert isinstance(old, ast.expr | ast.stmt)  # noqa: S101 - both have places
             assert old.end_lineno is not None and old.end_col_offset is not None  # noqa: S101, PT018 - of parsed source
@@ -162,7 +165,7 @@ def of_file(root: Path, file: str) -> list[Mutant]:
             end = starts[old.end_lineno - 1] + old.end_col_offset
             text = after if isinstance(old, ast.stmt) else f"({after})"
             before = " ".join(source[start:end].decode().split())
-            found.append(Mutant(file, lines, old.lineno, kind, before, text, start, end))
+            found.append(Mutant(file, lines, old.lineno, kind, before, text, at_import, start, end))
     return found
 
 

@@ -52,6 +52,7 @@ def test_what_changes_the_meaning_is_changed_and_nothing_else(mutants, tmp_path)
         assert ast.dump(ast.parse(mutant.applied(SOURCE.encode()))) != original
         assert mutant.lines[0] <= mutant.line <= mutant.lines[1]
     assert {m.lines for m in found if m.line == 8} == {(8, 8)}  # the head of a compound statement alone
+    assert {m.line for m in found if m.at_import} == {6}  # the default
 
 
 def test_a_draw_is_that_of_its_seed_and_takes_no_line_twice(mutants, tmp_path):
