@@ -90,6 +90,19 @@ def test_wrong_remedies_are_counted_whoever_plays_customer_and_judge():
 
 @pytest.mark.parametrize(
     "message",
+    [
+        "Would it help to stop it? I mean the navigation, if you tried?",
+        "If you stop it, does it help? The navigation, if you tried that?",
+    ],
+)
+def test_a_remedy_that_two_sentences_try_together_is_counted(message):
+    game = started()
+    turn(game, message)
+    assert game.wrong_remedies_made == 1
+
+
+@pytest.mark.parametrize(
+    "message",
     ["Is airplane mode on?", "Do not delete old videos.", "Switch it off and on again.", "Paint it red.", "Hello."],
 )
 def test_what_proposes_no_remedy_of_the_domain_is_not_counted(message):
