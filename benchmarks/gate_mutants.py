@@ -32,7 +32,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -343,6 +343,12 @@ def main() -> None:
         told = {name: value for name, value in dataclasses.asdict(mutant).items() if name not in {"start", "end"}}
         entries[number : number + 1] = [told | tried(record, mutant, args.seconds, known, complete=complete)]
         args.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    ends = Counter(entry.get("gate", entry["outcome"]) for entry in entries)
+    print(f"{len(entries)} drawn; killed by the first gate {ends['first']}, by the second {ends['second']}")
+    for entry in entries:
+        if entry.get("gate") != "first":
+            change = f"{entry['before']} -> {entry['after']}"
+            print(f"{entry['file']}:{entry['line']}: {change}: {entry.get('test') or entry['outcome']}")
 
 
 if __name__ == "__main__":
