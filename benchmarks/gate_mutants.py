@@ -288,7 +288,7 @@ def tried(record: Record, mutant: Mutant, limit: float, known: dict[str, Any], *
 
 
 def tried_against(mutant: Mutant, names: Sequence[str]) -> dict[str, Any]:
-    """Returns what became of a mutant when tests of the second gate that a person chose were run."""
+    """Returns the result of a mutant when tests of the second gate that a person chose were run."""
     with put_in(mutant):
         found = run_tests(names, "all", 600)
     if not found["failed"]:

@@ -29,6 +29,22 @@ ROOMS = {
 UNDECLARED = {
     ("models/verification.py", "torch"): "compares with transformers' own model where the user has torch",
     **{
+        (
+            f"benchmarks/{file}.py",
+            "coverage",
+        ): "records which tests reach a line; installed as its docstring says"
+        for file in ("gate_mutants", "gate_record")
+    },
+    **{
+        (f"benchmarks/{file}.py", name): "a file of tests, which the script puts on its path"
+        for file, name in (
+            ("gate_mutants", "gates"),
+            ("gate_mutants", "test_import_direction"),
+            ("gate_record", "gates"),
+            ("structure", "test_import_direction"),
+        )
+    },
+    **{
         (file, name): "the target that makes its environment names it: make agreement-trl"
         for file in (
             "tests/agreement_trl.py",
