@@ -120,8 +120,11 @@ def test_what_runs_between_two_records_of_metrics_is_recorded(structure):
 
 
 def test_tokens_pass_what_names_their_field_or_what_holds_it(structure):
-    every = [*structure.python_files("dfc/losses", "dfc/training"), Path("dfc/samples.py"), Path("dfc/rewards.py")]
+    every = [
+        *structure.python_files("dfc/losses", "dfc/training"),
+        *map(Path, ("dfc/samples.py", "dfc/packing.py", "dfc/rewards.py")),
+    ]
     found = structure.token_files([function(file.as_posix()) for file in every], every)
     assert {"dfc/samples.py", "dfc/packing.py", "dfc/losses/policy_gradient.py"} <= {*found}
     assert "dfc/training/batch_logprobs.py" in found  # carries a TokenBatch
-    assert not {"dfc/rewards.py", "dfc/losses/preference.py", "dfc/training/opponents.py"} & {*found}
+    assert not {"dfc/rewards.py", "dfc/losses/preference.py", "dfc/training/optimizer.py"} & {*found}
