@@ -28,7 +28,7 @@ WORKERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 quickstart: install
 	$(BIN)/python -m dfc.launch --config=configs/quickstart.py
 
-# In less than ten minutes on two quiet cores: lint, types, and of the tests games, pure functions, units, a whole run of each
+# In eight minutes on two quiet cores: lint, types, and of the tests games, pure functions, units, a whole run of each
 # way to train, one kill (tests/gates.py). Types are checked meanwhile.
 test: $(VENV)/.test lint
 	$(BIN)/mypy & types=$$!; \

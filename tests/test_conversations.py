@@ -98,7 +98,7 @@ def test_what_follows_the_last_reply_can_be_cut(tmp_path):
         ({"text": "hello"}, r"no column messages or conversation or chat, it has text; .*column="),
         ({"messages": []}, "messages has no message; drop the row"),
         ({"messages": "hello"}, "messages must be a list of messages, got str"),
-        ({"messages": [ASK, SAY, ASK]}, "messages ends with a user message, .*cut_unanswered=True"),
+        ({"messages": [ASK, SAY, ASK]}, "messages ends with a user message without a reply; .*cut_unanswered=True"),
         ({"messages": [SYSTEM]}, "messages ends with a system message"),
         ({"messages": [SAY]}, "message 0 of messages is of role assistant, expected user"),
         ({"messages": [ASK, ASK, SAY]}, "message 1 of messages is of role user, expected assistant"),

@@ -124,7 +124,7 @@ def test_training_on_two_games_plays_few_enough_of_them():
 def test_tasks_are_few_enough():
     assert Collect(games=TASKS).tasks * Collect().samples * len(TASKS) < MOST
     evaluation = EvaluateTasks()
-    assert 0 < evaluation.tasks * evaluation.trajectories * len(evaluation.temperatures) * 10 < MOST
+    assert 0 < evaluation.tasks * evaluation.trajectories * len(evaluation.every_temperature) * 10 < MOST
     curriculum = TaskCurriculum()
     assert curriculum.rounds * curriculum.steps * curriculum.samples < MOST
 

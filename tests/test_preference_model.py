@@ -121,7 +121,7 @@ def rewritten(folder, tmp_path, **changes):
     ("changes", "message"),
     [
         ({"architectures": ["DebertaV2ForSequenceClassification"]}, "DebertaV2ForSequenceClassification"),
-        ({"architectures": ["LlamaForCausalLM"]}, "is 'LlamaForCausalLM'; a model of preferences"),
+        ({"architectures": ["LlamaForCausalLM"]}, "is 'LlamaForCausalLM'; a supported model of preferences"),
         ({"architectures": None}, "is None"),
         ({"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}, "gives 2 scores"),
     ],

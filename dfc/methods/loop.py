@@ -36,7 +36,7 @@ def loss(logprobs: jax.Array, batch: TokenBatch, _reference_logprobs: jax.Array 
 def train(iterations: int, seed: int = 0) -> Iterator[tuple[float, Update]]:
     """Yields of every iteration the mean reward and the update."""
     model, initial = load("tiny_player", dtype="float32")
-    tokenizer = ChatTokenizer.load(resolve("tiny_player"))
+    tokenizer = ChatTokenizer.load(resolve("tiny_player"), enable_thinking=None)
     rollout = RolloutConfig(slots=32, max_length=ROW_LENGTH, max_reply_length=4, stop=("]",), legal_only=True)
     ends, sampling = tokenizer.stop_token_ids(rollout.stop), SamplingConfig(temperature=1.0)
     engine = Engine(model, initial, slots=64, max_length=ROW_LENGTH, stop_token_ids=ends, sampling=sampling)
