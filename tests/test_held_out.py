@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import signal
 
 import hypothesis
 import jax
@@ -306,6 +307,21 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, model, data, monkeypat
     monkeypatch.setattr(HeldOut, "_mean", lambda *_: (float("nan"), {}))
     with pytest.raises(TrainingError, match=r"after update 2 the loss on the rows held out is nan.*diverged"):
         run(tmp_path / "run", config)
+
+
+def test_a_loss_that_is_not_finite_when_its_check_is_made_again_ends_the_run_alike(tmp_path, model, data, monkeypatch):
+    config = checked(model, data, max_updates=3, every=2)
+
+    def stopped(*_):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(HeldOut, "_mean", stopped)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "run", config)
+    monkeypatch.setattr(HeldOut, "_mean", lambda *_: (float("nan"), {}))
+    with pytest.raises(TrainingError, match=r"after update 2 the loss on the rows held out is nan.*diverged"):
+        run(tmp_path / "run", config)
+    assert (tmp_path / "run" / "last_good" / "model.safetensors").exists()
 
 
 def test_bad_settings_and_rows_are_named_before_weights_are_loaded(tmp_path, model, data, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from test_own_method import SMALL
 import dfc
 from dfc.config import Grpo, MatchesConfig
 from dfc.configs import smoke
+from dfc.errors import TrainingError
 from dfc.games import functions
 from dfc.methods import grpo
 from dfc.runs.checkpoint import Checkpointer
@@ -39,6 +41,11 @@ def replay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model()
     return dfc.load_config("replay.py", REPLAYED)
+
+
+class MeanAndCount(NamedTuple):
+    mean: np.ndarray
+    count: np.ndarray
 
 
 class StopsInIteration(Stop):
@@ -102,6 +109,49 @@ def test_a_method_gets_containers_of_its_own_and_the_same_arrays():
     assert copied.arrays["tuple"][0] is array
 
 
+def replaced(config, path, **functions_of_the_method):
+    """Runs GRPO with other functions."""
+    method = dataclasses.replace(rl.grpo(config), **functions_of_the_method)
+    with RunFolder.open(path, config, command="test") as folder, jax.numpy_dtype_promotion("standard"):
+        grpo.learn(method, config, folder, Stop())
+
+
+def test_an_accept_of_ones_own_may_drop_updates_after_kept_ones(replay, tmp_path):
+    def accept(now, played, made):
+        verdict = rl.keep_or_drop(now, played, made)
+        return dataclasses.replace(verdict, kept=now.state.iteration != 1)
+
+    replaced(replay, tmp_path / "run", accept=accept)
+    metrics, _ = left_by(tmp_path / "run")
+    assert [line["metrics"]["accepted"] for line in metrics] == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "place"),
+    [
+        ("values", {"baseline": np.float64(1.0)}, r"memory\.values\['baseline'\]: must be JSON-ready"),
+        ("values", {"pair": (1, 2)}, r"memory\.values\['pair'\]: must be JSON-ready"),
+        ("arrays", {"count": 3}, r"memory\.arrays\['count'\]: must be a jax or numpy array"),
+        (
+            "arrays",
+            {"named": Played([], [], [], [], {}, "", {})},
+            r"memory\.arrays\['named'\]: must be a jax or numpy array",
+        ),
+        ("arrays", {"named": MeanAndCount(np.ones(1), np.ones(1))}, r"memory\.arrays\['named'\] is a named tuple"),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_refused_in_the_iteration_that_puts_it_there(
+    replay, tmp_path, name, value, place
+):
+    def advantages(now, episodes, values):
+        getattr(now.memory, name).update(value)
+        return rl.group_advantages(now, episodes, values)
+
+    with pytest.raises(TrainingError, match=place):
+        replaced(replay, tmp_path / "run", advantages=advantages)
+    assert done(tmp_path / "run") == 0
+
+
 # ---- two policies ----------------------------------------------------------------------------------------------------
 
 NAMES = ("first", "second")
@@ -160,6 +210,7 @@ def test_two_policies_that_play_each_other_are_trained_saved_and_resumed(tmp_pat
     learn(whole)
     arrays = Checkpointer(whole / "checkpoints", keep=None).restore().arrays["best"]
     assert set(arrays) == set(NAMES)
+    assert (whole / "policy_second" / "model.safetensors").exists()
     pairs = zip(*(jax.tree.leaves(arrays[name]) for name in NAMES), strict=True)
     assert any(not np.array_equal(one, two) for one, two in pairs)
     with pytest.raises(Interrupted):

@@ -8,6 +8,7 @@ import re
 import pytest
 from test_run_folder import CONFIG, opened
 
+from dfc import validation
 from dfc.config import (
     RECIPES,
     Collect,
@@ -20,6 +21,7 @@ from dfc.config import (
     OpponentReplyConfig,
     Paprika,
     Playpen,
+    RewardConfig,
     RlRunConfig,
     SamplingConfig,
     SelfRewardConfig,
@@ -249,3 +251,10 @@ def test_every_setting_that_was_renamed_is_there_under_its_new_name_and_not_unde
             assert section in known
             assert not name or name in fields.fields_of(known[section])
             assert old not in known
+
+
+def test_the_former_place_of_table_5_is_answered_with_what_to_write_today():
+    place = "dfc.training.playpen_rewards:table_5"
+    (problem,) = validation.problems(Grpo(games={"Nim-v0": {}}, reward=RewardConfig(function=place)))
+    assert problem.startswith(f"reward.function={place!r}: ")
+    assert problem.endswith("; write measure='table_5'")

@@ -189,6 +189,7 @@ def donated(initial_params, state, updates=1, rule="always"):
         trainer=trainer,
         reference_params=None,
         reads_reference=False,
+        policies=(),
         lora=None,
         initial_params=initial_params,
         bounds=None,

@@ -180,7 +180,7 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
         in every other game its seats alternate.
       train_both_seats: with ``itself``, learn from what both seats did: twice the episodes from as many games.
       deals: what the games of an iteration begin with: ``random`` deals, or the tasks of the games' splits in
-        ``epochs``: each once, in an order that is shuffled again every time (`dfc.training.instances`). How many of a
+        ``epochs``: each once, in an order that is shuffled again every time (`dfc.training.game_plan`). How many of a
         game come then is left to the order, and not to `mixed_priority`.
       groups_per_iteration: tasks of an iteration in ``epochs``, of all games together (Playpen: 16), each a group of
         `group_size` episodes; 0: groups_per_game x games. The last iteration of an epoch has the remainder.

@@ -71,6 +71,12 @@ def with_new_names(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
     return renamed
 
 
+def hint(kind: type, name: str, value: object) -> str:
+    """Returns what to write today for a former value of a setting; empty for another one."""
+    values = _VALUES.get(kind, {}).get((name, value), {})
+    return "".join(f"; write {key}={current!r}" for key, current in values.items() if current)
+
+
 def keys_of(kind: type, path: str = "") -> dict[str, str]:
     """Returns the former dotted keys of a class of configurations or sections, each with its current key."""
     found, known = {}, fields.fields_of(kind)

@@ -57,4 +57,7 @@ def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
             measurements.initial_matches(run_)
             measurements.final_matches(run_, state.best, games)
             run_.save_policy(state.best, folder.policy, folder.adapter)
+            for name in method.policies[1:]:
+                path, adapter = (folder.path / f"{kind.name}_{name}" for kind in (folder.policy, folder.adapter))
+                run_.write_policy(state.best, path, adapter, name)
     watched.finish(folder)

@@ -272,7 +272,7 @@ def _dead_groups(lines: Sequence[Row], limits: Thresholds) -> Iterator[RunWarnin
                 game,
                 f"nothing to learn from {game}",
                 f"In {dead:.0f} of the last {total:.0f} rollout groups of {game} all rewards were equal, so they teach"
-                f" nothing.{won} In a new run, raise group_size or temperature,"
+                f" nothing.{won} In a new run, raise group_size or sampling.temperature,"
                 " or take an easier variant of the game.",
                 f"games/{game}/dead_groups",
             )
@@ -289,7 +289,7 @@ def _no_updates(lines: Sequence[Row]) -> Iterator[RunWarning]:
                 "nothing to learn from any game",
                 "All rewards of every rollout group were equal (or nothing was won, where won games are imitated), so"
                 " the policy was not updated. If it does not win"
-                " everything already: in a new run, raise group_size or temperature, or"
+                " everything already: in a new run, raise group_size or sampling.temperature, or"
                 " add easier games.",
                 "updates",
             )

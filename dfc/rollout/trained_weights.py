@@ -53,6 +53,11 @@ def load_with_step(
     if restored is None or "best" not in restored.arrays:
         raise CheckpointError(f"{weights.run / 'checkpoints'}: no checkpoint of divide_fuse_conquer that can be read")
     best: Any = restored.arrays["best"]
+    if "layers" not in best:
+        names = ", ".join(map(str, best))
+        raise CheckpointError(
+            f"{weights.run / 'checkpoints'}: holds several policies ({names}); name the policy of one"
+        )
     best = unstack_layers(best) if is_stacked(best) else best
     lora = lora_config(AdapterConfig(**(weights.config or {}).get("adapter", {})))
     if lora is not None:

@@ -306,6 +306,12 @@ def _require_same(folder: Path, saved: Any, abstract: list[Any], asked: Any, wan
         raise CheckpointError(f"the checkpoint {folder} does not have the arrays asked for:\n{listed}")
 
 
+def check(arrays: Tree, progress: Mapping[str, Any], name: str) -> None:
+    """Raises a `TypeError` that names the place of what `Checkpointer.save` does not take; `name` stands before it."""
+    _encode(arrays, [], f"{name}.arrays")
+    _require_json(progress, f"{name}.values")
+
+
 def _require_json(value: object, path: str) -> None:
     if isinstance(value, dict):
         for key, item in value.items():

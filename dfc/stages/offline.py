@@ -18,6 +18,7 @@ trains on follows from (seed, its number) and the data.
 """
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -129,6 +130,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     )
     del base_params
     state = _train(run_, batches)
+    state.optimizer = None
 
     # ---- policy, summary ----------------------------------------------------------------------------------------
     policy = None if held_out is None else held_out.policy()
@@ -298,6 +300,9 @@ def _train(run: RowsRun, batches: Batches) -> State:
                     state.unchecked = record
                     run.save(state)
                 raise
+            except DivergenceError:  # their memory goes to the newest checkpoint
+                state.params = state.optimizer = None
+                raise
             record["metrics"] |= checked
             record["clock"]["held_out_seconds"] = time.perf_counter() - begun
         state.unchecked = None
@@ -340,7 +345,7 @@ def _train(run: RowsRun, batches: Batches) -> State:
     shorter, folder = config.shorter, run.folder
     with MetricsWriter(folder) as writer, Progress(updates, start_step=state.done, shorter=shorter) as progress:
         if state.unchecked is not None:
-            write(state.unchecked, again=True)
+            run.measured(functools.partial(write, state.unchecked, again=True))
         due = lambda: state.done % config.checkpoint.every == 0 or state.done == updates  # noqa: E731 - beside its use
         loop(run, state, once, show, left=lambda: state.done < updates, due=due)
     return state

@@ -125,11 +125,6 @@ class RowsRun(PolicyRun[State]):
         self.base_params = None
         return super().full_weights()
 
-    def last_good(self, state: State) -> tuple[Params, int]:
-        """Returns the weights of the newest checkpoint: those of now may be finite and their held-out loss not."""
-        del state
-        return self.newest_saved()
-
     @property
     def _digests(self) -> dict[str, str]:
         return {name: digest for name, (_, digest) in self.files.items()}

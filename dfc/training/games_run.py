@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from dfc.config import RlRunConfig
+from dfc.errors import TrainingError
 from dfc.models import huggingface
 from dfc.models.transformer import Params
 from dfc.rollout.workers import RolloutWorkers
-from dfc.runs import players_on_record
+from dfc.runs import checkpoint, players_on_record
 from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.costs import Costs
 from dfc.runs.run_folder import RunFolder
@@ -35,6 +36,13 @@ class Memory:
 
     arrays: dict[str, Any] = dataclasses.field(default_factory=dict)
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises a `TrainingError` that names the place of what a checkpoint cannot hold, or gives back changed."""
+        try:
+            checkpoint.check(_without_names(self.arrays, "memory.arrays"), self.values, "memory")
+        except TypeError as error:
+            raise TrainingError(f"the method's {error}") from None
 
     def copy(self) -> "Memory":
         """Returns the same with containers of its own, and the same arrays."""
@@ -133,7 +141,7 @@ class GamesRun(PolicyRun[State]):
         checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
         initial_params = trainer.initial_params(workers.initial_params, config.seed)
         trainer.bound_growth(initial_params)
-        if policies:  # trees of their own, since an update may take one's memory
+        if policies:  # maybe one tree for all of them, so that no update may take its memory
             initial_params = {name: trainer.initial_params(workers.initial_params, config.seed) for name in policies}
         read = config.adapter.rank > 0 or reads_reference or asks_reference
         reference_params = trainer.frozen_params(workers.initial_params) if read else None
@@ -202,10 +210,21 @@ class GamesRun(PolicyRun[State]):
         self.weights = self.reference_params = self.initial_params = None
         return huggingface.load(self.source, mesh=self.workers.mesh, dtype=self.config.model.dtype)[1]
 
-    def last_good(self, state: State) -> tuple[Params, int]:
+    def last_good(self, state: State | None) -> tuple[Params, int]:
         """Returns the weights to continue from after an update was refused, and their step; 0 for the initial ones."""
         trained, steps = super().last_good(state)
         return trained, 0 if trained is self.initial_params else steps
+
+
+def _without_names(tree: Any, path: str) -> Any:  # noqa: ANN401 - any tree of arrays
+    """Returns a tree; a `TypeError` if it has a named tuple, which comes back as a plain one."""
+    if hasattr(tree, "_fields"):
+        raise TypeError(f"{path} is a named tuple, which comes back as a plain one; save a dict of its fields")
+    if isinstance(tree, dict):
+        return {key: _without_names(value, f"{path}[{key!r}]") for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_without_names(value, f"{path}[{place}]") for place, value in enumerate(tree))
+    return tree
 
 
 def _containers(tree: Any) -> Any:  # noqa: ANN401 - any tree of arrays

@@ -36,7 +36,9 @@ class Iteration:
       state: the policy to begin with, its win rates; changed at the iteration's end only.
       stage: a name, in records and seeds.
       games: those that are played.
-      memory: what the method keeps; a copy, which becomes the run's at the end.
+      memory: what the method keeps; a copy, which becomes the run's at the end, whether updates are kept or not.
+      surely_kept: whether what updates make is kept in any case, so that they may take the memory of what they begin
+        with.
     """
 
     run: GamesRun
@@ -44,6 +46,7 @@ class Iteration:
     stage: str
     games: Sequence[str]
     memory: Memory
+    surely_kept: bool = False
 
     @property
     def config(self) -> RlRunConfig:
@@ -54,10 +57,13 @@ class Iteration:
         """Returns the seed of a purpose, of this iteration alone."""
         return derive_seed(purpose, self.config.seed, self.stage, self.state.iteration)
 
-    def logprobs(self, samples: Sequence[Sample]) -> list[np.ndarray]:
-        """Returns the trainer's log-probabilities under the policy, float32 [tokens], 0 where not sampled."""
+    def logprobs(self, samples: Sequence[Sample], name: str = "") -> list[np.ndarray]:
+        """Returns the trainer's log-probabilities under a policy, float32 [tokens], 0 where not sampled.
+
+        The name says under which one, where several are trained; the first by default.
+        """
         base_params = None if self.run.lora is None else self.run.reference_params
-        trainer, policy = self.run.trainer, self.run.one(self.state.best)
+        trainer, policy = self.run.trainer, self.run.one(self.state.best, name)
         return self._scored(
             samples, lambda some, stop: trainer.logprobs(policy, some, base_params=base_params, check_stop=stop)
         )
@@ -141,7 +147,8 @@ class Method:
       update: makes the updates.
       accept: decides whether they are kept.
       policies: names of the policies that are trained, where they are several: `State.best` then has a tree of each,
-        the first one plays the matches and is saved, and `play` and `update` are the method's own.
+        the first one plays the matches, and `play`, `advantages` and `update` are the method's own; no update may
+        take the memory of the policies.
       reads_reference: whether the loss compares with the initial policy.
       asks_reference: whether a function asks for `Iteration.reference_logprobs`.
       reads_turns: whether `advantages` knows what to do with rewards of turns.

@@ -105,7 +105,9 @@ def group_advantages(now: Iteration, episodes: Sequence[Episode], values: Sequen
 
 def update_policy(now: Iteration, shares: Shares) -> Updated:
     """Makes an iteration's updates, from the best policy (Algorithm 2, lines 17 and 18)."""
-    return update(now.run, shares, now.state.best, now.state.optimizer, donate=donates(now.run, now.state))
+    return update(
+        now.run, shares, now.state.best, now.state.optimizer, donate=now.surely_kept and donates(now.run, now.state)
+    )
 
 
 def keep_or_drop(now: Iteration, played: Played, made: Updated) -> Verdict:
@@ -137,9 +139,10 @@ def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str,
     if not method.reads_turns and any(isinstance(value, list) for value in values):
         raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
     label = {"stage": now.stage, "iteration": state.iteration + 1, "kind": "train"}
-    noted = zip(played.episodes, values, played.notes, strict=True)
+    noted = list(zip(played.episodes, values, played.notes, strict=True))
     run.folder.append("episodes", (e.record(**label, **on_record(v), **note) for e, v, note in noted))
     multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played.episodes])
+    multihost.require_equal("rewards", [(np.asarray(value, np.float64),) for value in values])
     rolled_out = time.perf_counter()
 
     shares = method.advantages(now, played.trained, [values[source] for source in played.sources])
@@ -147,6 +150,7 @@ def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str,
     trained = time.perf_counter()
 
     verdict = method.accept(now, played, made)
+    now.memory.check()
     if verdict.kept:  # with its optimizer state
         state.best, state.optimizer = made.params, made.optimizer
         state.highest = max(state.highest, verdict.win_rate)
@@ -265,7 +269,9 @@ def train(
 
     def once(state: State) -> tuple[dict[str, float], dict[str, float]]:
         try:
-            return iterate(method, Iteration(run, state, stage, games, state.memory.copy()))
+            surely_kept = method.accept is keep_or_drop  # `donates` knows when that drops none
+            now = Iteration(run, state, stage, games, state.memory.copy(), surely_kept)
+            return iterate(method, now)
         except DivergenceError as error:
             raise DivergenceError(f"{stage}, iteration {state.iteration + 1}: {error}") from None
 
@@ -373,7 +379,8 @@ def donates(run: GamesRun, state: State) -> bool:
 
     The old policy is needed again if the update is dropped, the initial one by every stage, past ones by a pool.
     """
-    return run.config.acceptance.rule == "always" and state.best is not run.initial_params and not state.pool
+    first = state.best is run.initial_params
+    return run.config.acceptance.rule == "always" and not (first or state.pool or run.policies)
 
 
 def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:

@@ -104,10 +104,11 @@ class TrainingRun(abc.ABC, Generic[S]):
         """
 
     @abc.abstractmethod
-    def diverged(self, state: S, why: str) -> TrainingError:
+    def diverged(self, state: S | None, why: str) -> TrainingError:
         """Returns the message that the run ends with after an update that is refused.
 
-        The state is that before the update, which may have reused the memory of its arrays.
+        The state is that before the update, which may have reused the memory of its arrays; None: what was measured of
+        an update that was made is not finite, so that the newest checkpoint is what is left.
         """
 
     def save(self, state: S) -> None:
@@ -156,6 +157,16 @@ class TrainingRun(abc.ABC, Generic[S]):
             why = str(error)
         raise self.diverged(state, why)  # here, where the error no longer holds the refused weights
 
+    def measured(self, measure: Callable[[], None]) -> None:
+        """Measures what an update has made; where that is not finite, the run ends with its newest checkpoint."""
+        try:
+            measure()
+        except DivergenceError as error:
+            why = str(error)
+        else:
+            return
+        raise self.diverged(None, why)
+
 
 def loop(
     run: TrainingRun[S],
@@ -176,13 +187,8 @@ def loop(
       TrainingError: training has diverged; says how to continue.
     """
     while left():
-        found, why = run.iterated(state, iterate), ""
-        try:
-            show(found)
-        except DivergenceError as error:  # what is measured of it is not finite
-            why = str(error)
-        if why:
-            raise run.diverged(state, why)
+        made = [run.iterated(state, iterate)]
+        run.measured(lambda: show(made.pop()))  # noqa: B023 - called at once; so that nothing holds what was made
         if run.stop.requested is not None or due():
             run.save(state)
             run.stop.check()
@@ -267,7 +273,7 @@ class PolicyRun(TrainingRun[S]):
             weights=self.full_weights,
         )
 
-    def diverged(self, state: S, why: str) -> TrainingError:
+    def diverged(self, state: S | None, why: str) -> TrainingError:
         """Writes the newest policy that is left, and returns what to report."""
         rate, key = self.config.optimizer.learning_rate, self.learning_rate_key
         trained, steps = self.last_good(state)
@@ -276,12 +282,13 @@ class PolicyRun(TrainingRun[S]):
         self.save_policy(trained, self.folder.last_good, self.folder.last_good_adapter)
         return export.diverged(why, rate, self.folder.last_good, steps, key=key)
 
-    def last_good(self, state: S) -> tuple[Params, int]:
-        """Returns the newest saved weights, to continue from after an update was refused, and their step.
+    def last_good(self, state: S | None) -> tuple[Params, int]:
+        """Returns the weights to continue from, and their step: those of a state that has its arrays, or saved ones.
 
-        The state is that before the update, which may have reused the memory of its arrays.
+        The state is that before an update, which may have reused the memory of its arrays; None: of what was updated
+        something is not finite.
         """
-        return self.newest_saved() if gone(state.trained) else (state.trained, state.steps)
+        return self.newest_saved() if state is None or gone(state.trained) else (state.trained, state.steps)
 
     def newest_saved(self) -> tuple[Params, int]:
         """Returns the weights of the newest checkpoint, and their step; None and 0 without one."""

@@ -8,7 +8,9 @@ from dfc.config import (
     Grpo,
     MixedPriorityConfig,
     OpponentReplyConfig,
+    RewardConfig,
     RlRunConfig,
+    renamed,
 )
 from dfc.games import functions, instances, registry
 from dfc.validation import sampling
@@ -46,7 +48,7 @@ def problems(config: RlRunConfig) -> list[str]:
         try:
             functions.named(name)
         except ValueError as error:
-            found.append(f"reward.{key}={name!r}: {error}")
+            found.append(f"reward.{key}={name!r}: {error}{renamed.hint(RewardConfig, key, name)}")
     found += _opponent_problems(config)
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
 

@@ -91,7 +91,7 @@ class ImitationRun(TrainingRun[State]):
         """Returns the state that a checkpoint holds."""
         return State(restored.step, restored.arrays["params"], restored.arrays["optimizer"])
 
-    def diverged(self, state: State, why: str) -> TrainingError:
+    def diverged(self, state: State | None, why: str) -> TrainingError:
         """Returns the refusal: a small model is made again, and no policy of before is of use."""
         del state
         return DivergenceError(why)
