@@ -42,6 +42,7 @@ FIRST = frozenset(
         "test_language_self_play::test_a_killed_run_resumes_bit_for_bit",
         # Games.
         "test_games_protocol::test_every_property_of_the_protocol_holds",
+        "test_scripted::test_every_game_has_players_of_every_strength_that_play_legally_without_changing_it",
         "test_games_protocol::test_any_reply_gets_a_verdict_at_once_and_plays_one_action_at_most",
         "test_hostile_replies::test_any_reply_gets_a_verdict_and_leaves_a_game_that_can_be_shown_and_kept",
         "test_original_instances::test_every_player_plays_a_file_to_its_end_and_copies_agree",
@@ -58,6 +59,8 @@ FIRST = frozenset(
         "test_constrained_training::test_the_trainer_finds_the_log_probabilities_of_a_rollout_among_legal_actions",
         "test_logprobs::test_tiles_over_ids_agree_with_torch_within_1e_5",
         # Losses and updates.
+        "test_loop::test_the_loop_trains",
+        "test_loss_pieces::test_the_pieces_put_together_are_grpo_whatever_stands_at_masked_positions",
         "test_losses::test_micro_batches_add_up",
         "test_losses_extremes::test_no_combination_of_log_probabilities_gives_nan",
         "test_trl_names::test_loss_types_are_units",
@@ -65,6 +68,7 @@ FIRST = frozenset(
         "test_update_parts::test_value_and_gradient_of_both_losses_are_those_of_the_formulas",
         # Rules of the house.
         "test_import_direction::test_imports_point_one_way",
+        "test_prose::test_prose_is_plain",
         "test_vocabulary::test_names_are_in_the_vocabulary",
         "test_dependencies::test_the_package_imports_what_it_declares_and_extras_only_where_they_are_wanted",
         "test_hostile_configurations::test_every_field_takes_or_refuses_a_hostile_value_without_a_traceback",
