@@ -116,7 +116,7 @@ def first_gradients():
 
     def noting(play, state):
         save(play, state)
-        if state.iteration == 1:
+        if state.done == 1:
             places = [(jax.tree_util.keystr(path), x) for path, x in jax.tree.leaves_with_path(state.optimizer)]
             found.update({name: multihost.to_host(x) for name, x in places if ".mu" in name})
 

@@ -57,8 +57,8 @@ def digest(params):
 
 def copying(play, state):
     save(play, state)
-    print("weights", play.folder.path.name, state.iteration, digest(state.params))
-    if (play.folder.path.name, state.iteration, multihost.is_primary()) == ("two", 1, True):
+    print("weights", play.folder.path.name, state.done, digest(state.params))
+    if (play.folder.path.name, state.done, multihost.is_primary()) == ("two", 1, True):
         shutil.copytree(play.folder.path, place / "cut")
 
 

@@ -10,46 +10,22 @@ from dfc.errors import CheckpointError
 from dfc.models.transformer import Params
 from dfc.runs.checkpoint import Restored
 from dfc.training.held_out import HeldOut
-from dfc.training.run import PolicyRun
+from dfc.training.run import ParamsState, PolicyRun
 
 
 @dataclasses.dataclass
-class State:
-    """What a checkpoint holds.
+class State(ParamsState):
+    """What a checkpoint holds: so many updates.
 
     Attributes:
-      done: updates.
-      params: the trained tree. optimizer: its state.
       held_out: the checks of rows that are not trained on; None: there are none.
       digests: of the rows, by name.
       unchecked: the record of the last update, not written yet because the check after it was stopped.
     """
 
-    done: int
-    params: Params
-    optimizer: Any
     held_out: HeldOut | None
     digests: Mapping[str, str]
     unchecked: dict[str, Any] | None = None
-
-    @property
-    def number(self) -> int:
-        """Of its checkpoint."""
-        return self.done
-
-    @property
-    def steps(self) -> int:
-        """Updates done."""
-        return self.done
-
-    @property
-    def trained(self) -> Params:
-        """What the next update begins with."""
-        return self.params
-
-    def arrays(self) -> dict[str, Any]:
-        """Returns all trees of arrays to save, by name."""
-        return {"params": self.params, "optimizer": self.optimizer}
 
     def progress(self) -> dict[str, Any]:
         """Returns the rest, as JSON."""

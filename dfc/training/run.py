@@ -55,6 +55,44 @@ class RunState(Protocol):
         """Returns the rest, as JSON."""
 
 
+@dataclasses.dataclass
+class ParamsState:
+    """A `RunState` of one trained tree.
+
+    Attributes:
+      done: iterations.
+      params: the trained tree.
+      optimizer: its state.
+    """
+
+    done: int
+    params: Params
+    optimizer: Any
+
+    @property
+    def number(self) -> int:
+        """Of its checkpoint."""
+        return self.done
+
+    @property
+    def steps(self) -> int:
+        """Iterations done."""
+        return self.done
+
+    @property
+    def trained(self) -> Params:
+        """What the next iteration begins with."""
+        return self.params
+
+    def arrays(self) -> dict[str, Any]:
+        """Returns all trees of arrays to save, by name."""
+        return {"params": self.params, "optimizer": self.optimizer}
+
+    def progress(self) -> dict[str, Any]:
+        """Returns the rest, as JSON; nothing here."""
+        return {}
+
+
 @dataclasses.dataclass(frozen=True)
 class Updated:
     """What updates made: the trained weights, the optimizer's state, metrics."""

@@ -77,7 +77,7 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
         state = play.begin()
         play.save(state)
         stop.check()
-    with watched.Watched(folder, config.iterations, state.iteration, config.shorter) as shown:
+    with watched.Watched(folder, config.iterations, state.done, config.shorter) as shown:
         _loop(play, state, shown)
     play.save_policy(state.params, folder.policy, folder.adapter)
     watched.finish(folder, page.lines)
@@ -91,23 +91,23 @@ def _loop(play: SelfPlayRun, state: State, shown: watched.Watched) -> None:
         try:
             return _iterate(play, state)
         except DivergenceError as error:
-            raise DivergenceError(f"iteration {state.iteration + 1}: {error}") from None
+            raise DivergenceError(f"iteration {state.done + 1}: {error}") from None
 
     def show(found: IterationRecord) -> None:
         shown.show(found)
-        if state.iteration in (1, config.iterations):
+        if state.done in (1, config.iterations):
             print(seconds_line(found), flush=True)  # noqa: T201 - where the time goes
         if missing := found.metrics["unscored_answers"]:
             what = f"{missing:.0f} answers could not be scored and are excluded from all means and losses"
-            print(f"iteration {state.iteration}: {what}", flush=True)  # noqa: T201 - what is lost
+            print(f"iteration {state.done}: {what}", flush=True)  # noqa: T201 - what is lost
         for alarm in play.alarms:
-            print(f"warning: iteration {state.iteration}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
+            print(f"warning: iteration {state.done}: {alarm.sentence}", flush=True)  # noqa: T201 - what goes wrong
         state.ended = config.watch.stop and any(alarm.ends for alarm in play.alarms)
 
     def left() -> bool:
-        return state.iteration < config.iterations and not state.ended
+        return state.done < config.iterations and not state.ended
 
-    loop(play, state, once, show, left=left, due=lambda: not left() or state.iteration % config.checkpoint.every == 0)
+    loop(play, state, once, show, left=left, due=lambda: not left() or state.done % config.checkpoint.every == 0)
 
 
 # ---- what it begins with ---------------------------------------------------------------------------------------------
@@ -258,19 +258,19 @@ def _iterate(play: SelfPlayRun, state: State) -> IterationRecord:
     reference = PolicyWeights(play.judge) if config.judges else None
     play.roles.seat(play.policy(state.params), reference, play.challenger(state.params))
     try:
-        played = _play(play, state.iteration, memory, clock)
+        played = _play(play, state.done, memory, clock)
         found = _reward(play, state, played, clock)
     finally:
         play.roles.leave(play.weights)
     scored = state.scored.with_(found.rewards[found.scored])
     advantages = _advantages(config, found, scored)
-    play.folder.append("episodes", episode_records(play, state.iteration, found, advantages))
+    play.folder.append("episodes", episode_records(play, state.done, found, advantages))
     made = _update(play, state, found, advantages, clock)
     metrics = {"updates": float(made is not None)}
     if made is not None:
         state.params, state.optimizer, state.updated = made.params, made.optimizer, True
         metrics |= made.metrics
-    state.memory, state.scored, state.iteration = memory, scored, state.iteration + 1
+    state.memory, state.scored, state.done = memory, scored, state.done + 1
     return iteration_record(play, state, metrics | figures(play, state, found, advantages), found, clock)
 
 
@@ -292,11 +292,11 @@ def _play(play: SelfPlayRun, iteration: int, memory: hygiene.Memory, clock: Phas
 def _reward(play: SelfPlayRun, state: State, played: Played, clock: PhaseClock) -> Sampled:
     """Returns what was played with R and the judge's marks (line 5)."""
     config, queries, answers = play.config, played.queries, played.answers
-    rewards, scored, sources = _rewards(play, queries.texts, answers, state.iteration)
+    rewards, scored, sources = _rewards(play, queries.texts, answers, state.done)
     clock.done("reward")
     marks, mask, judged = np.zeros_like(rewards), scored, None
     if config.judges:
-        marks, mask, judged = _marks(play, queries.texts, answers, scored, state.iteration)
+        marks, mask, judged = _marks(play, queries.texts, answers, scored, state.done)
         self_reward.refuse_silent(state.judged + len(judged.mask), state.marked + judged.read, judged)
     clock.done("self_reward")
     also = played.probed | sources | play.roles.prompt_tokens()

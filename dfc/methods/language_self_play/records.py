@@ -196,9 +196,9 @@ def iteration_record(
     seconds = sum(clock.seconds.values())
     return IterationRecord(
         stage=STAGE,
-        iteration=state.iteration,
+        iteration=state.done,
         iterations=play.config.iterations,
-        step=state.iteration,
+        step=state.done,
         metrics=metrics | {"generated_tokens": float(tokens)},
         clock={
             "time": time.time(),

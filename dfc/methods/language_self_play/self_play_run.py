@@ -23,17 +23,15 @@ from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training.online_trainer import make_trainer
-from dfc.training.run import PolicyRun
+from dfc.training.run import ParamsState, PolicyRun
 from dfc.training.update_parts import LossFunction
 
 
 @dataclasses.dataclass
-class State:
-    """What a checkpoint holds.
+class State(ParamsState):
+    """What a checkpoint holds; with an adapter for each role the trees of both, by the roles' names.
 
     Attributes:
-      iteration: done so far. params: the trained tree, or with an adapter for each role theirs by the roles' names.
-      optimizer: its state, or theirs.
       memory: of queries. watch: what alarms compare with.
       scored: of the rewards of the whole run, for the penalty of bad queries.
       judged: answers the judge was asked about in the whole run, and `marked`, those whose mark it gave.
@@ -41,9 +39,6 @@ class State:
       updated: whether there was an update; before the first one the weights are the reference's own.
     """
 
-    iteration: int
-    params: Params
-    optimizer: Any
     memory: hygiene.Memory
     watch: watch.Watch
     scored: penalty.Scored = dataclasses.field(default_factory=penalty.Scored)
@@ -51,25 +46,6 @@ class State:
     marked: int = 0
     ended: bool = False
     updated: bool = False
-
-    @property
-    def number(self) -> int:
-        """Of its checkpoint."""
-        return self.iteration
-
-    @property
-    def steps(self) -> int:
-        """Iterations done."""
-        return self.iteration
-
-    @property
-    def trained(self) -> Params:
-        """What the next iteration begins with."""
-        return self.params
-
-    def arrays(self) -> dict[str, Any]:
-        """Returns all trees of arrays to save, by name."""
-        return {"params": self.params, "optimizer": self.optimizer}
 
     def progress(self) -> dict[str, Any]:
         """Returns the rest, as JSON."""

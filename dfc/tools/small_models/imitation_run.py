@@ -18,7 +18,7 @@ from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.training import divergence
-from dfc.training.run import TrainingRun, loop
+from dfc.training.run import ParamsState, TrainingRun, loop
 
 _SHOWN_EVERY = 20  # updates
 
@@ -35,50 +35,18 @@ _B = TypeVar("_B", bound=Batch)
 
 
 @dataclasses.dataclass
-class State:
-    """What a checkpoint holds: the number of updates done, the weights, the optimizer's state."""
-
-    done: int
-    params: Params
-    optimizer: Any
-
-    @property
-    def number(self) -> int:
-        """Of its checkpoint."""
-        return self.done
-
-    @property
-    def steps(self) -> int:
-        """Updates done."""
-        return self.done
-
-    @property
-    def trained(self) -> Params:
-        """What the next update begins with."""
-        return self.params
-
-    def arrays(self) -> dict[str, Any]:
-        """Returns all trees of arrays to save, by name."""
-        return {"params": self.params, "optimizer": self.optimizer}
-
-    def progress(self) -> dict[str, Any]:
-        """Returns the rest, as JSON: nothing."""
-        return {}
-
-
-@dataclasses.dataclass
-class ImitationRun(TrainingRun[State]):
+class ImitationRun(TrainingRun[ParamsState]):
     """What is open while a small model is made.
 
     Attributes:
       initial: the state before the first update.
     """
 
-    initial: State
+    initial: ParamsState
 
     UNIT = "update"
 
-    def begin(self) -> State:
+    def begin(self) -> ParamsState:
         """Returns the state of a run that begins."""
         return self.initial
 
@@ -87,11 +55,11 @@ class ImitationRun(TrainingRun[State]):
         del saved
         return self.initial.arrays()
 
-    def state_of(self, restored: Restored) -> State:
+    def state_of(self, restored: Restored) -> ParamsState:
         """Returns the state that a checkpoint holds."""
-        return State(restored.step, restored.arrays["params"], restored.arrays["optimizer"])
+        return ParamsState(restored.step, restored.arrays["params"], restored.arrays["optimizer"])
 
-    def diverged(self, state: State | None, why: str) -> TrainingError:
+    def diverged(self, state: ParamsState | None, why: str) -> TrainingError:
         """Returns the refusal: a small model is made again, and no policy of before is of use."""
         del state
         return DivergenceError(why)
@@ -128,7 +96,7 @@ def imitate(
     """
     bounds = divergence.bounds(np.asarray(divergence.largest(params)), config.training.max_growth)
     checkpointer = Checkpointer(checkpoints or folder.checkpoints, keep=config.checkpoint.keep)
-    run = ImitationRun(folder, stop, checkpointer, State(0, params, state))
+    run = ImitationRun(folder, stop, checkpointer, ParamsState(0, params, state))
     now = run.restore() or run.begin()
     metrics = MetricsWriter(folder)
     with (
@@ -137,7 +105,7 @@ def imitate(
     ):
         upcoming = [ahead.submit(batches, now.done)]  # the next step's batches are packed while the device works
 
-        def once(now: State) -> _Done:
+        def once(now: ParamsState) -> _Done:
             begun = time.perf_counter()
             given = upcoming.pop().result()
             upcoming.append(ahead.submit(batches, now.done + 1))
