@@ -1,5 +1,6 @@
 """A game as it was played: what a report, a reward and a tournament read, beside the sample that a trainer reads."""
 
+import collections
 import dataclasses
 import io
 import json
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dfc.samples import ARRAYS, Sample
+from dfc.samples import Sample
 
 Speaker = Literal["policy", "opponent", "replaced", "simulator"]
 
@@ -184,11 +185,14 @@ def from_bytes(data: bytes) -> list[Episode]:
     """Returns what `to_bytes` was given; lists inside options come back as tuples."""
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         facts = json.loads(file["facts"].tobytes())
+        arrays: dict[str, dict[str, np.ndarray]] = collections.defaultdict(dict)
+        for key in file.files:
+            number, _, name = key.partition("/")
+            arrays[number][name] = file[key]
         found = []
-        for number, fields in enumerate(facts):
-            arrays = {name: file[key] for name in ARRAYS if (key := f"{number}/{name}") in file}
+        for place, fields in enumerate(facts):
             fields["replies"] = [PlayedReply(*reply) for reply in fields["replies"]]
             fields["outcomes"] = tuple(fields["outcomes"])
             fields["options"] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["options"].items()}
-            found.append(Episode(**fields, sample=Sample(**arrays)))
+            found.append(Episode(**fields, sample=Sample.from_arrays(arrays[str(place)])))
     return found

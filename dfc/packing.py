@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from dfc.samples import Sample, TokenBatch
+from dfc.samples import Choices, Sample, TokenBatch
 
 _TILE = 128  # positions; kernels of attention take whole ones
 _MOST_SIZES = 4  # of micro-batches, where rows have one length; two or three of each where they have several
@@ -19,7 +19,7 @@ class Segment:
     Attributes:
       token_ids: int32. mask: bool, the tokens to train on. advantage: of all of these, or float32 [n], of each.
       sampled_logprobs: float32, of these tokens under the distribution they were sampled from; None: 0.
-      choices: int32 [n, m], as in `Sample`; None: the whole vocabulary.
+      choices: as in `Sample`; None: the whole vocabulary.
       reference_logprobs: float32 [tokens to train on], of the reference policy; None: 0.
     """
 
@@ -27,7 +27,7 @@ class Segment:
     mask: np.ndarray
     advantage: float | np.ndarray = 0.0
     sampled_logprobs: np.ndarray | None = None
-    choices: np.ndarray | None = None
+    choices: Choices | None = None
     reference_logprobs: np.ndarray | None = None
 
 
@@ -43,7 +43,7 @@ def segment(sample: Sample, advantage: float | np.ndarray) -> Segment:
         sample.mask[:end],
         advantage[:end] if isinstance(advantage, np.ndarray) else advantage,
         sample.sampled_logprobs[:end],
-        None if sample.choices is None else sample.choices[:end],
+        None if sample.choices is None else sample.choices.head(end),
     )
 
 
@@ -308,9 +308,10 @@ def fill(
             if batch.reference_logprobs is not None and side.reference_logprobs is not None:
                 batch.reference_logprobs[row, start:end][mask] = side.reference_logprobs
             if side.choices is not None:
-                batch = _with_choices(batch, side.choices.shape[1])
+                table = side.choices.table()
+                batch = _with_choices(batch, table.shape[1])
                 assert batch.choices is not None  # noqa: S101 - made by the line before
-                batch.choices[row, start:end, : side.choices.shape[1]] = side.choices
+                batch.choices[row, start:end, : table.shape[1]] = table
             start = end
     return batch
 

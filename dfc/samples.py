@@ -4,11 +4,93 @@ Tokens are the truth: what was sampled is what is trained on, token for token; t
 """
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 
-ARRAYS = ("token_ids", "mask", "sampled_logprobs", "versions", "choices")  # of a sample, [n] or [n, m] each
+MOST_CHOICES = 512  # tokens of a set; where more survive the filters of sampling, the likeliest of them
+_PADDING = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The tokens among which each token of a conversation was sampled: the kept set that sampling left of a vocabulary.
+
+    Sets follow each other in one array, as most have a few tokens and some hundreds: 4 bytes for a token of a set, and
+    4 for each token of the conversation.
+
+    Attributes:
+      token_ids: int32 [sum of `sizes`], set after set, ascending within each.
+      kept: int32 [n], the number of tokens that survived; the set holds at most `MOST_CHOICES` of them, the likeliest.
+        0: the whole vocabulary, or a token that was not sampled.
+    """
+
+    token_ids: np.ndarray
+    kept: np.ndarray
+
+    @classmethod
+    def of(cls, sets: Iterable[Sequence[int] | np.ndarray], kept: Sequence[int] | None = None) -> Self:
+        """Returns the sets of all tokens, an empty one for the whole vocabulary; `kept` None: their sizes."""
+        arrays = [np.asarray(one, np.int32) for one in sets]
+        numbers = [len(one) for one in arrays] if kept is None else kept
+        return cls(np.concatenate([np.zeros(0, np.int32), *arrays]), np.asarray(numbers, np.int32))
+
+    @classmethod
+    def placed(cls, length: int, parts: Mapping[int, "Choices"]) -> Self | None:
+        """Returns the sets of `length` tokens from those of some stretches, by where each begins; None if none has any.
+
+        Stretches do not overlap; what reaches past the end is cut.
+        """
+        if not any(part.kept[: max(0, length - start)].any() for start, part in parts.items()):
+            return None
+        kept, sets = np.zeros(length, np.int32), []
+        for start in sorted(parts):
+            part = parts[start].head(max(0, length - start))
+            kept[start : start + len(part.kept)] = part.kept
+            sets.append(part.token_ids)
+        return cls(np.concatenate(sets), kept)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Tokens of each set, int32 [n]."""
+        sizes: np.ndarray = np.minimum(self.kept, MOST_CHOICES)
+        return sizes
+
+    @property
+    def cut(self) -> np.ndarray:
+        """Where more tokens survived than a set holds, bool [n]."""
+        cut: np.ndarray = self.kept > MOST_CHOICES
+        return cut
+
+    def head(self, length: int) -> "Choices":
+        """Returns those of the first tokens."""
+        return Choices(self.token_ids[: int(self.sizes[:length].sum())], self.kept[:length])
+
+    def table(self) -> np.ndarray:
+        """Returns int32 [n, m], a row for each token, -1 behind the tokens of its set; m is the size of the largest."""
+        sizes = self.sizes
+        found = np.full((len(sizes), int(sizes.max(initial=0))), _PADDING, np.int32)
+        found[np.arange(found.shape[1]) < sizes[:, None]] = self.token_ids
+        return found
+
+
+def choices_metrics(samples: Iterable["Sample"]) -> dict[str, float]:
+    """Returns how much of the vocabulary sampling kept, over the sampled tokens that have a set; nothing without any.
+
+    ``kept_tokens/mean`` and ``kept_tokens/max`` are of the tokens that survived; ``kept_tokens/cut`` is the share of
+    sampled tokens of which more than `MOST_CHOICES` survived, so that they were sampled among the likeliest of them.
+    """
+    kept = [one.choices.kept[one.choices.kept > 0] for one in samples if one.choices is not None]
+    numbers = np.concatenate([np.zeros(0, np.int32), *kept])
+    if not len(numbers):
+        return {}
+    found = {"mean": numbers.mean(), "max": numbers.max(), "cut": (numbers > MOST_CHOICES).mean()}
+    return {f"kept_tokens/{name}": float(value) for name, value in found.items()}
+
+
+ARRAYS = ("token_ids", "mask", "sampled_logprobs", "versions")  # of a sample, [n] each
+_CHOICES = {"choices": "token_ids", "choices_kept": "kept"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,15 +102,14 @@ class Sample:
       mask: where a token was sampled by the policy (and may be trained on), bool [n].
       sampled_logprobs: of those tokens under the distribution they were sampled from, float32 [n], 0 elsewhere.
       versions: of the weights that sampled each token, int32 [n], -1 elsewhere; None where they were not kept.
-      choices: the tokens among which each was sampled, int32 [n, m] with -1 for padding; a row of -1 alone: the whole
-        vocabulary. None: that everywhere.
+      choices: the tokens among which each was sampled; None: the whole vocabulary everywhere.
     """
 
     token_ids: np.ndarray
     mask: np.ndarray
     sampled_logprobs: np.ndarray
     versions: np.ndarray | None = None
-    choices: np.ndarray | None = None
+    choices: Choices | None = None
 
     @classmethod
     def empty(cls) -> Self:
@@ -47,8 +128,17 @@ class Sample:
         return begins
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays there are, by name."""
-        return {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
+        """Returns the arrays there are, by name; `from_arrays` takes them back."""
+        found = {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
+        sets = {} if self.choices is None else {key: getattr(self.choices, name) for key, name in _CHOICES.items()}
+        return found | sets
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Returns the sample whose `arrays` are given, among others."""
+        found = {name: arrays[name] for name in ARRAYS if name in arrays}
+        sets = {name: arrays[key] for key, name in _CHOICES.items() if key in arrays}
+        return cls(**found, choices=Choices(**sets) if sets else None)
 
 
 class TokenBatch(NamedTuple):
@@ -62,7 +152,8 @@ class TokenBatch(NamedTuple):
       advantages: float32, the segment's, at its action tokens.
       sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for stored rows.
       reference_logprobs: float32, of the reference policy, where it was computed before; None elsewhere.
-      choices: int32 [B, T, M], as in `Sample`; None: every token was sampled from the whole vocabulary.
+      choices: int32 [B, T, M], the tokens among which each was sampled, with -1 behind them; a row of -1 alone: the
+        whole vocabulary. None: that everywhere.
     """
 
     tokens: np.ndarray

@@ -80,8 +80,7 @@ def find(key: str) -> tuple[str, ForeignName] | None:
     return next(((end, _BY_NAME[end]) for end in ends if end in _BY_NAME), None)
 
 
-_FILTER = "refused where a policy is trained on what it samples"
-_SAMPLED = "the update compares probabilities of the whole distribution"
+_SAMPLED = "the trainer would have to penalise the same tokens in every context"
 _MESH = "-1 takes the devices that remain; several hosts: --distributed=auto"
 _REWARD = "FILE.py:NAME or module:NAME"
 _REFERENCE = "the reference is the model before training"
@@ -202,12 +201,9 @@ TABLE: tuple[ForeignName, ...] = (
         ("rollout.max_length", "batch.row_length"),
     ),
     ForeignName({"temperature": "Transformers, TRL, verl, Tunix"}, ("sampling.temperature",)),
-    ForeignName({"top_p": "Transformers, TRL, verl, Tunix"}, ("sampling.top_p",), note=_FILTER),
-    ForeignName(
-        {"top_k": "Transformers, TRL, verl, Tunix"},
-        ("sampling.top_k",), note="0 keeps all; " + _FILTER,
-    ),
-    ForeignName({"min_p": "Transformers, TRL"}, ("sampling.min_p",), note=_FILTER),
+    ForeignName({"top_p": "Transformers, TRL, verl, Tunix"}, ("sampling.top_p",)),
+    ForeignName({"top_k": "Transformers, TRL, verl, Tunix"}, ("sampling.top_k",), note="0 keeps all"),
+    ForeignName({"min_p": "Transformers, TRL"}, ("sampling.min_p",)),
     ForeignName({"do_sample": "Transformers, verl"}, ("sampling.temperature",), "", "0 is greedy"),
     ForeignName({"repetition_penalty": "Transformers, TRL"}, note=f"there is none: {_SAMPLED}"),
     ForeignName(

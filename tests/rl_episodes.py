@@ -6,7 +6,7 @@ import numpy as np
 
 from dfc.config import AcceptanceConfig, DivideFuseConquer, GrpoConfig
 from dfc.episodes import Episode, PlayedReply
-from dfc.samples import Sample
+from dfc.samples import Choices, Sample
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {"max_turns": 4}, "Nim-v0": {}}
 CONFIG = DivideFuseConquer(
@@ -50,7 +50,7 @@ def episode(
             np.arange(n, dtype=np.int32) + 100 * group,
             np.arange(n) >= 2,
             np.linspace(-1, -2, n, dtype=np.float32),
-            choices=np.arange(2 * n, dtype=np.int32).reshape(n, 2),
+            choices=Choices.of([[2 * i, 2 * i + 1] for i in range(n)]),
         ),
         policy_version=0,
         overrun_by=by,

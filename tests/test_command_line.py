@@ -131,10 +131,7 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--workdir=gs://bucket/run"], "--workdir=gs://bucket/run: is an address, and what is written here needs a"),
         (["--programs=gs://b"], "--programs=gs://b: is an address"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
-        (
-            ["--config.sampling.top_p=0.5"],
-            "sampling.top_p=0.5: must be left out; the update compares probabilities of the",
-        ),
+        (["--config.sampling.top_k=1"], "sampling.top_k=1: must be 2 or more, or 0 for no limit"),
         (["--config.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
             [

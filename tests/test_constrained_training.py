@@ -20,6 +20,7 @@ from dfc.models.execution import Execution
 from dfc.models.sharding import make_mesh
 from dfc.packing import Segment, pack, segment
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
+from dfc.samples import Choices
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 
 CONFIG = tiny(vocabulary=12, layers=1)
@@ -30,11 +31,12 @@ ROW = 16
 
 def written(reply):
     """A context with a reply that was sampled under the constraint to all of them."""
-    place, choices = Position(ActionTrie.build(REPLIES), 0), np.full((len(PROMPT) + len(reply), 3), -1)
-    for number, token_id in enumerate(reply, start=len(PROMPT)):
-        choices[number, : len(place.choices)], place = place.choices, place.after([token_id])
-    mask = np.arange(len(choices)) >= len(PROMPT)
-    return Segment(np.asarray([*PROMPT, *reply], np.int32), mask, 1.0, None, choices)
+    place, sets = Position(ActionTrie.build(REPLIES), 0), [()] * len(PROMPT)
+    for token_id in reply:
+        sets.append(place.choices)
+        place = place.after([token_id])
+    mask = np.arange(len(sets)) >= len(PROMPT)
+    return Segment(np.asarray([*PROMPT, *reply], np.int32), mask, 1.0, None, Choices.of(sets))
 
 
 def free(seed):
@@ -128,7 +130,7 @@ def test_the_trainer_finds_the_log_probabilities_of_a_rollout_among_legal_action
     runner = RolloutRunner(rollout, tokenizer, engine, opponent="policy", opponent_name="itself")
     episodes = runner.play([EpisodeSpec("TicTacToe-v0", {}, n, n % 2, n, n) for n in range(4)])
     (told,) = from_bytes(to_bytes(episodes[:1]))
-    np.testing.assert_array_equal(told.sample.choices, episodes[0].sample.choices)
+    np.testing.assert_array_equal(told.sample.choices.table(), episodes[0].sample.choices.table())
     batch = pack([segment(e.sample, 1.0) for e in episodes], 256, 4)
     assert ((batch.choices[:, :, 0] >= 0) == (batch.mask > 0)).all()
     among, everything = (

@@ -146,7 +146,8 @@ def decode(packed, settings, numbers):
     def program(token_ids, nodes, start, numbers):
         def step(carry, number):
             last, node = carry
-            chosen, logprob, _ = sample_tokens(table[last], number, rows, filters, allowed(token_ids, node, VOCABULARY))
+            of = allowed(token_ids, node, VOCABULARY)
+            chosen, logprob, *_ = sample_tokens(table[last], number, rows, filters, of)
             return (chosen, advance(token_ids, nodes, node, chosen)), (chosen, logprob, node)
 
         begin = jnp.full(len(settings), VOCABULARY, jnp.int32), start

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from dfc.packing import Halves, Segment, cut, empty_batch, lay_out, micro_batches, pack, packed, segment
-from dfc.samples import Sample
+from dfc.samples import Choices, Sample
 
 ROW = 24
 
@@ -124,11 +124,9 @@ def test_choices_lie_at_their_tokens_and_have_room_in_powers_of_two():
     few = Segment(
         np.asarray([1, 7, 3], np.int32),
         np.asarray([False, True, True]),
-        choices=np.asarray([[-1, -1], [7, 9], [3, -1]]),
+        choices=Choices.of([[], [7, 9], [3]]),
     )
-    many = np.full((2, 20), -1)
-    many[1] = np.arange(20)
-    more = Segment(np.asarray([2, 5], np.int32), np.asarray([False, True]), choices=many)
+    more = Segment(np.asarray([2, 5], np.int32), np.asarray([False, True]), choices=Choices.of([[], range(20)]))
     free = sequence("..##", seed=3)
     assert pack([free], ROW, 1).choices is None
     alone = pack([few, free], ROW, 1)
@@ -210,8 +208,7 @@ def test_rows_of_an_update_have_one_length_and_those_of_stored_rows_few_sizes_of
 
 
 def test_micro_batches_of_an_update_have_room_for_as_many_choices():
-    choices = np.full((20, 20), -1)
-    choices[1] = np.arange(20)
+    choices = Choices.of([[], range(20), *[[]] * 18])
     many = Segment(np.arange(20, dtype=np.int32), np.arange(20) == 1, choices=choices)
     found = packed([many, *(sequence("." * 19 + "#", seed=n) for n in range(2))], ROW, 1)
     assert [batch.choices.shape for batch in found] == [(1, ROW, 32)] * 3

@@ -239,8 +239,8 @@ def test_only_rows_that_a_stage_reads_are_built():
             "grpo.sampling.temperature=0.0: must be above 0; without chance",
         ),
         (
-            {"grpo": TeacherGrpoConfig(sampling=SamplingConfig(min_p=0.1))},
-            "grpo.sampling.min_p=0.1: must be left out; the update compares probabilities of the whole distribution",
+            {"grpo": TeacherGrpoConfig(sampling=SamplingConfig(top_k=1))},
+            "grpo.sampling.top_k=1: must be 2 or more, or 0 for no limit; of one token there is no choice to learn",
         ),
         ({"measured_games": {"clem_taboo": {}}}, "games and measured_games both name clem_taboo"),
         ({"stages": ("build_dialogues", "sft"), "rehearsal": 0.0}, "collect.sources is empty"),

@@ -48,9 +48,8 @@ def settings_of(sampling, count):
 
 def sampled(logits, numbers, sampling, allowed=None):
     rows, filters = settings_of(sampling, len(logits))
-    return tuple(
-        np.asarray(x) for x in _sample_tokens(jnp.asarray(logits), numbers, rows, filters=filters, allowed=allowed)
-    )
+    found = _sample_tokens(jnp.asarray(logits), numbers, rows, filters=filters, allowed=allowed)
+    return tuple(np.asarray(x) for x in found[:3])
 
 
 def filtered(logits, sampling, allowed=None):

@@ -36,8 +36,8 @@ def test_the_defaults_fit_each_other():
         ({"self_reward": SelfRewardConfig(weight=-1.0)}, "self_reward.weight=-1.0: must be at least 0"),
         ({"sampling": SamplingConfig(temperature=0.0)}, "sampling.temperature=0.0: must be above 0; without chance"),
         (
-            {"sampling": SamplingConfig(top_k=5, top_p=0.9)},
-            "sampling.top_k=5, sampling.top_p=0.9: must be left out; the update compares probabilities of the whole d",
+            {"sampling": SamplingConfig(top_k=1, top_p=0.9)},
+            "sampling.top_k=1: must be 2 or more, or 0 for no limit",
         ),
         (
             {"self_reward": SelfRewardConfig(sampling=SamplingConfig(temperature=0.0))},

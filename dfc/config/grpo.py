@@ -190,8 +190,8 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
       random_action_rate: probability that an action of the policy is replaced by a random legal one (the epsilon of
         epsilon-greedy play); 0 turns it off.
       sampling: how the policy's tokens are sampled: at what temperature, above 0, as without chance there would be
-        nothing to compare. No filter: the update compares probabilities of the whole distribution, and those of a cut
-        one would all look changed.
+        nothing to compare, and by which filters. What they leave of the vocabulary is kept with every token, and the
+        update compares probabilities among the same tokens.
       pool: opponents from the past.
       mixed_priority: how seeds are shared out; by default every game gets the same number.
       acceptance: which updates are kept; by default all.

@@ -129,7 +129,7 @@ class TeacherGrpoConfig:
         default do not count, others are refused.
       teacher_errors: how games are used that the teacher's error ended.
       teacher_replays: how often such a game is played again (rho).
-      sampling: how the policy's tokens are sampled: its temperature, above 0, and no filter.
+      sampling: how the policy's tokens are sampled: its temperature, above 0, and its filters.
       grpo: the update (the paper states neither its clipping ratio nor its unit).
       reward: of an episode (Table 5).
       optimizer: how weights follow gradients.

@@ -177,6 +177,11 @@ class SamplingConfig:
     min_p: ShareBelowOne = 0.0
     temperature: NotNegative = 1.0
 
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter is on, so that a token may have no chance."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
 
 @dataclasses.dataclass(frozen=True)
 class PlayerRolloutConfig:

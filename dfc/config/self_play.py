@@ -181,7 +181,7 @@ class LanguageSelfPlay(TrainingRunConfig, recipe="language_self_play", module="m
       kl_gradient: how the KL term is differentiated: ``score_function``, which holds the policy near its start, or as
         ``published``, whose expected gradient is zero (`dfc.losses.lsp_solver_loss`).
       sampling: how queries and answers are sampled (ours): at what temperature, above 0, at which log-probabilities are
-        taken too. No filter: the losses compare probabilities of the whole distribution.
+        taken too, and by which filters: losses compare probabilities among the tokens that these left.
       tasks: name -> what queries are about; empty: the Challenger's choice.
       data: a file of queries for the method ``data``: one a line, or, of JSON lines, under the key ``query``; with the
         source ``references`` a file of questions with their results or tests, in a layout of `dfc.rows.questions`.

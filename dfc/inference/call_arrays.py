@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ class DeviceCall:
 
     stage: int
     rows: dict[int, tuple[int, SlotState, int, int]]  # row -> slot, who had it, its tokens, version of the weights
-    results: tuple[jax.Array, ...]
+    results: tuple[Any, ...]  # arrays, and the sets that tokens were sampled among, or None
     size: int  # rows, idle ones included, of this host
 
     @property

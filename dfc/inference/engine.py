@@ -37,6 +37,7 @@ from dfc.inference import buckets, constraints, prefixes
 from dfc.inference.cache_rows import CacheRows
 from dfc.inference.call_arrays import DeviceCall, fill
 from dfc.inference.checks import check_seed, check_token_ids
+from dfc.inference.kept_sets import KeptSets
 from dfc.inference.policies import Policies
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EngineWeights, Shape, pool_size, programs
@@ -78,6 +79,7 @@ class Engine:
         hosts: Literal["same", "own"] = "same",
         other_sampling: Sequence[SamplingConfig] = (),
         plain_logprobs: bool = False,
+        kept_sets: bool = False,
     ) -> None:
         """Allocates the cache.
 
@@ -98,6 +100,8 @@ class Engine:
           other_sampling: settings that conversations will bring, so that all calls run the same programs from the first
             one on: those that hold the filters of these settings too.
           plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
+          kept_sets: return the set of tokens that filters left for each token sampled (`EngineReply.choices`), as a
+            trainer needs it. A set has 512 tokens at most: where more survive, a token is sampled among the likeliest.
 
         Raises:
           ValueError: the numbers do not fit each other.
@@ -107,7 +111,8 @@ class Engine:
         self._programs = programs(config, mesh, platform)
         self._resident = ResidentWeights(config, mesh)
         self._own = hosts == "own" and jax.process_count() > 1
-        self._config, self._sampling, self._ends, self._plain = config, sampling, ends, plain_logprobs
+        self._config, self._sampling, self._ends = config, sampling, ends
+        self._plain, self._kept_sets = plain_logprobs, kept_sets
         self.max_length, self._steps = max_length, decode_steps
         self.slot_allocator = SlotAllocator(slots, self._programs.shards, mesh if self._own else None)
         most = (
@@ -434,8 +439,9 @@ class Engine:
         if not self._flight:
             return []
         call = self._flight.popleft()
-        results = [np.asarray(x) for x in call.results]
+        results = jax.tree.map(np.asarray, call.results)
         token_ids, logprobs = results[0], results[0 if call.stage == SCORE else 1]
+        sets: KeptSets | None = None if call.stage == SCORE else results[-1]
         if call.decodes:
             steps = int(results[3])
             self.counts.steps += steps
@@ -455,8 +461,9 @@ class Engine:
             else:
                 found = token_ids[row, :processed].tolist() if call.decodes else [int(token_ids[row])]
                 its = logprobs[:, row, :processed] if call.decodes else logprobs[:, row, None]
+                own = None if sets is None else sets.of_row(row)
                 reply = take_sampled(
-                    slot, state, version, found, its, stops=self._stops, counts=self.counts, decoded=call.decodes
+                    slot, state, version, found, its, own, stops=self._stops, counts=self.counts, decoded=call.decodes
                 )
             finished += [] if reply is None else [reply]
         return finished
@@ -496,7 +503,7 @@ class Engine:
         chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
         at = slot_allocator.assign(chosen, plan.rows)  # row -> slot
         given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
-        shape = Shape(self._config, self._filters, policy.pool is not None, self._plain)
+        shape = Shape(self._config, self._filters, policy.pool is not None, self._plain, self._kept_sets)
         common = self._resident.of(policy.weights), self._present()
         rows = self._placed(given.rows)
         if plan.stage == DECODE:
@@ -523,7 +530,7 @@ class Engine:
                 numbers = self._placed(given.numbers)
                 *results, self._cache = self._programs.prefill(*common, rows, tokens, numbers, given.trie, shape=shape)
         self.counts.calls += 1
-        for result in results:
+        for result in jax.tree.leaves(results):
             result.copy_to_host_async()
         offset = slot_allocator.first * plan.rows  # results are those of all hosts
         taking_part = {}

@@ -18,13 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dfc.inference import constraints
-from dfc.inference.sampling import Filters, RowSampling, filtered_logprobs, sample_tokens
+from dfc.inference import constraints, kept_sets
+from dfc.inference.kept_sets import KeptSets
+from dfc.inference.sampling import Filters, RowSampling, Sampled, filtered_logprobs, sample_tokens
 from dfc.models.cache import Cache, copy_rows, empty_cache, layout_of, partition, put_rows, take_rows
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import ROWS as ROW_AXES
 from dfc.models.execution import Execution, Platform
 from dfc.models.transformer import Adapters, Decoder, Params, bind
+from dfc.samples import MOST_CHOICES
 
 Array = jax.Array | np.ndarray
 
@@ -102,12 +104,19 @@ class Shape:
       filters: of the sampling.
       pooled: the adapters are a pool.
       plain: whether plain log-probabilities are computed beside those of sampling: K is 2 in what follows, else 1.
+      kept: whether the sets that tokens are sampled among come back, which hold `MOST_CHOICES` tokens at most.
     """
 
     config: DecoderConfig
     filters: Filters
     pooled: bool
     plain: bool = False
+    kept: bool = False
+
+    @property
+    def most_kept(self) -> int:
+        """Tokens that a set has room for; 0 where none come back."""
+        return min(MOST_CHOICES, self.config.vocabulary) if self.kept else 0
 
     def kinds(self, sampled_logprobs: jax.Array, plain_logprobs: jax.Array) -> jax.Array:
         """Returns the kinds of log-probabilities that are asked for, [K, ...]."""
@@ -137,9 +146,9 @@ class Programs:
             out_shardings: dict[str, Any] = {} if mesh is None else {"out_shardings": (*results, cache)}
             return jax.jit(function, static_argnames=("shape",), donate_argnames=("cache",), **out_shardings)
 
-        self.prefill = program(self._prefill, (whole, whole))
+        self.prefill = program(self._prefill, (whole, whole, whole))
         self.score = program(self._score, (whole,))
-        self.decode = program(self._decode, (whole, whole, whole, whole))
+        self.decode = program(self._decode, (whole, whole, whole, whole, whole))
         out_shardings: dict[str, Any] = {} if mesh is None else {"out_shardings": cache}
         self.empty = jax.jit(
             functools.partial(empty_cache, layout=self.layout), static_argnums=(0, 1, 2), **out_shardings
@@ -202,20 +211,29 @@ class Programs:
         trie: TokenTrie | None,
         *,
         shape: Shape,
-    ) -> tuple[jax.Array, jax.Array, Cache]:
+    ) -> tuple[jax.Array, jax.Array, KeptSets | None, Cache]:
         """Processes tokens int32 [R, W] and samples one token per row after the last of them.
 
         `uniform` float32 [R] is in [0, 1); the cache of all slots is donated, `shape` is static. Returns token ids
-        int32 [R]; log-probabilities float32 [K, R], of the distribution sampled from and the plain one; the cache.
+        int32 [R]; log-probabilities float32 [K, R], of the distribution sampled from and the plain one; the sets that
+        tokens were sampled among, [R], or None; the cache.
         """
         model, hidden, cache = self._read(weights, cache, rows, tokens, shape)
         last = jnp.maximum(jnp.asarray(rows.count) - 1, 0)
         final = jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0]
         allowed = _allowed(trie, jnp.asarray(rows.node), shape)
-        token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
-            model.logits(final), jnp.asarray(uniform), rows.sampling, shape.filters, allowed
+        found = self._sampled(model.logits(final), jnp.asarray(uniform), rows, shape, allowed)
+        return found.token_ids, shape.kinds(found.sampled_logprobs, found.plain_logprobs), found.sets, cache
+
+    def _sampled(
+        self, logits: jax.Array, uniform: jax.Array, rows: CallRows, shape: Shape, allowed: jax.Array | None
+    ) -> Sampled:
+        """Samples one token per row from logits [R, V]."""
+        # A loop within the decode loop asks a GPU's host how long it is: there all places of a set are filled at once.
+        at_once = kept_sets.AT_ONCE if self._platform == "cpu" else shape.most_kept
+        return sample_tokens(
+            logits, uniform, rows.sampling, shape.filters, allowed, most_kept=shape.most_kept, at_once=at_once
         )
-        return token_ids, shape.kinds(sampled_logprobs, plain_logprobs), cache
 
     def _score(
         self, weights: EngineWeights, cache: Cache, rows: CallRows, tokens: Array, targets: Array, *, shape: Shape
@@ -247,7 +265,7 @@ class Programs:
         least: Array,
         *,
         shape: Shape,
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, Cache]:
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, KeptSets | None, Cache]:
         """Processes each row's last token, samples the next, and so on, until too few rows are still writing.
 
         `token` int32 [R] is the last one of each row, `uniform` float32 [R, n] is of each token sampled, `stops` bool
@@ -256,7 +274,8 @@ class Programs:
 
         Returns:
           token ids int32 [R, n]; log-probabilities float32 [K, R, n]; how many each row sampled, int32 [R]; steps,
-          int32; the cache. A row samples nothing after a stop token or its budget.
+          int32; the sets sampled among, [R, n], or None; the cache. A row samples nothing after a stop token or its
+          budget.
         """
         execution = Execution(mesh=self._mesh, platform=self._platform, constrained=False)
         model = self._bound(weights, rows, shape, execution)
@@ -273,12 +292,12 @@ class Programs:
             hidden, cache = model.extend(state.token[:, None], held + step, state.cache, slots)
             allowed = _allowed(trie, state.node, shape)
             number = jax.lax.dynamic_index_in_dim(uniform, step, axis=1, keepdims=False)
-            token_ids, sampled_logprobs, plain_logprobs = sample_tokens(
-                model.logits(hidden[:, 0]), number, rows.sampling, shape.filters, allowed
-            )
+            sampled = self._sampled(model.logits(hidden[:, 0]), number, rows, shape, allowed)
+            token_ids = sampled.token_ids
             num_sampled = state.num_sampled + state.writing.astype(jnp.int32)
-            found = shape.kinds(sampled_logprobs, plain_logprobs)[:, :, None]
+            found = shape.kinds(sampled.sampled_logprobs, sampled.plain_logprobs)[:, :, None]
             node = state.node if trie is None else _advanced(trie, state.node, token_ids)
+            put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=step, axis=1)
             return _Writing(
                 step=step + 1,
                 token=token_ids,
@@ -288,6 +307,7 @@ class Programs:
                 cache=cache,
                 token_ids=jax.lax.dynamic_update_slice_in_dim(state.token_ids, token_ids[:, None], step, axis=1),
                 logprobs=jax.lax.dynamic_update_slice_in_dim(state.logprobs, found, step, axis=2),
+                sets=jax.tree.map(lambda old, new: put(old, new[:, None]), state.sets, sampled.sets),
             )
 
         start = _Writing(
@@ -299,9 +319,10 @@ class Programs:
             cache=cache,
             token_ids=jnp.zeros((size, steps), jnp.int32),
             logprobs=jnp.zeros((1 + shape.plain, size, steps), jnp.float32),
+            sets=kept_sets.nothing((size, steps), shape.most_kept) if shape.kept else None,
         )
         end = jax.lax.while_loop(going, one, start)
-        return end.token_ids, end.logprobs, end.num_sampled, end.step, end.cache
+        return end.token_ids, end.logprobs, end.num_sampled, end.step, end.sets, end.cache
 
 
 @jax.tree_util.register_dataclass
@@ -317,6 +338,7 @@ class _Writing:
     cache: Cache
     token_ids: jax.Array  # [R, n]
     logprobs: jax.Array  # [K, R, n]
+    sets: KeptSets | None  # [R, n]
 
 
 def _allowed(trie: TokenTrie | None, node: jax.Array, shape: Shape) -> jax.Array | None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dfc.inference.checks import check_numbers
+from dfc.inference.kept_sets import KeptSets
 from dfc.inference.slots import EngineCounts, EngineReply, SlotState
 
 
@@ -12,6 +13,7 @@ def take_sampled(
     version: int,
     token_ids: list[int],
     logprobs: np.ndarray,
+    sets: KeptSets | None,
     *,
     stops: np.ndarray,
     counts: EngineCounts,
@@ -20,8 +22,8 @@ def take_sampled(
     """Takes over what a row sampled; returns the reply if that ended it, or one without tokens that has read all.
 
     `state` already counts what was processed as cached; `logprobs` [1 or 2, n] are sampled, and plain ones if they are
-    computed; `stops` bool [V] are the tokens that end a reply. Sampled tokens and useful steps are added to `counts`;
-    `decoded`: a decode call sampled them.
+    computed; `sets` [n] are those that tokens were sampled among, if they are kept; `stops` bool [V] are the tokens
+    that end a reply. Sampled tokens and useful steps are added to `counts`; `decoded`: a decode call sampled them.
 
     Raises:
       DecodingError: a log-probability is not a number.
@@ -35,7 +37,7 @@ def take_sampled(
         return None  # there is more to prefill first
     check_numbers(logprobs, state.policy, version)
     before = len(pending_reply.token_ids)
-    pending_reply.add(token_ids[: pending_reply.fitting(token_ids)], logprobs, version)
+    pending_reply.add(token_ids[: pending_reply.fitting(token_ids)], logprobs, version, sets)
     kept = None if pending_reply.ends is None else pending_reply.ends(pending_reply.token_ids)
     if kept is not None:
         pending_reply.cut(kept)

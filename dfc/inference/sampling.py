@@ -7,12 +7,15 @@ top-p remove are below a logit found by bisection, 20 times faster on a CPU than
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dfc.config import SamplingConfig
+from dfc.inference import kept_sets
+from dfc.inference.kept_sets import KeptSets
 
 _REMOVED = np.float32(-np.inf)
 _BLOCK = 128  # divides the vocabularies of most models; of the others a padded copy is made
@@ -106,18 +109,39 @@ def filtered_logprobs(
     return jnp.where(kept.greedy[:, None], greedy, logprobs)
 
 
+class Sampled(NamedTuple):
+    """What `sample_tokens` returns of each row.
+
+    Attributes:
+      token_ids: int32 [B].
+      sampled_logprobs: under the filtered distribution, float32 [B] (see `filtered_logprobs`).
+      plain_logprobs: under the plain softmax of the logits (temperature 1, no filter, every token allowed), float32
+        [B].
+      sets: the tokens among which each was sampled; None if not asked for.
+    """
+
+    token_ids: jax.Array
+    sampled_logprobs: jax.Array
+    plain_logprobs: jax.Array
+    sets: KeptSets | None
+
+
 def sample_tokens(
     logits: jax.Array,
     uniforms: jax.Array,
     sampling: RowSampling,
     filters: Filters,
     allowed: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    *,
+    most_kept: int = 0,
+    at_once: int = kept_sets.AT_ONCE,
+) -> Sampled:
     """Samples one token per row by inverting the cumulative distribution, in the order of token ids, at a given number.
 
     One number per row, made on the host from (seed, index), decides the sample: so it depends on nothing else, and it
     is several times cheaper on a CPU than noise for the whole vocabulary. The sums are made in two levels: over blocks
-    of tokens, then within the block that holds the answer.
+    of tokens, then within the block that holds the answer. With `most_kept`, rows with a filter are sampled from the
+    list of what it left.
 
     Args:
       logits: [B, V], any float type.
@@ -125,10 +149,9 @@ def sample_tokens(
       sampling: settings of the rows, arrays [B].
       filters: the filters the program holds (static).
       allowed: bool [B, V]; the other tokens are never sampled. At least one per row; None allows all.
-
-    Returns:
-      token ids int32 [B]; log-probability under the filtered distribution, float32 [B] (see `filtered_logprobs`); under
-      the plain softmax of the logits (temperature 1, no filter, every token allowed), float32 [B].
+      most_kept: above 0, return the sets of rows with a filter, with so many tokens at most (static, V at most). Where
+        more survive, the token is sampled among the likeliest, and its log-probability is that among them.
+      at_once: places of such a list that are filled by one round (static).
     """
     candidates = _candidates(logits, allowed)
     kept = _kept(candidates, sampling, filters)
@@ -142,13 +165,19 @@ def sample_tokens(
     block, before = _first_beyond(sums, target)
     inside = jnp.take_along_axis(candidates, block[:, None, None], axis=1)[:, 0]
     index, _ = _first_beyond(kept.weights(inside), target - before)
+    token_ids = block * _BLOCK + index
     logit = jnp.take_along_axis(inside, index[:, None], axis=1)
+    sets = None
+    if most_kept:
+        sets = _sets(candidates, kept, _filtered(sampling, filters), most_kept, at_once)
+        token_ids, logit, total = _sampled_from(sets, candidates, kept, uniforms, (token_ids, logit, total))
+        sets = _only_greedy(sets, token_ids, kept.greedy)
     sampled_logprobs = jnp.where(kept.greedy, jnp.float32(0), kept.exponents(logit)[:, 0] - jnp.log(total))
     everything = candidates if allowed is None else _candidates(logits, None)
     largest = kept.largest if allowed is None else jnp.max(everything, axis=(1, 2))
     plain_total = jnp.sum(jnp.sum(jnp.exp(everything - largest[:, None, None]), axis=-1), axis=-1)
     plain_logprobs = logit[:, 0] - largest - jnp.log(plain_total)
-    return block * _BLOCK + index, sampled_logprobs, plain_logprobs
+    return Sampled(token_ids, sampled_logprobs, plain_logprobs, sets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +203,50 @@ class _Kept:
     def weights(self, logits: jax.Array) -> jax.Array:
         """Returns unnormalised probabilities, 0 for removed tokens; logits [B, ...]."""
         return jnp.where(logits >= _beside(self.floor, logits), jnp.exp(self.exponents(logits)), jnp.float32(0))
+
+
+def _filtered(sampling: RowSampling, filters: Filters) -> jax.Array:
+    """Returns which rows have a filter, bool [B]."""
+    found = jnp.asarray(sampling.min_p) > 0
+    if filters.top_k:
+        found |= jnp.asarray(sampling.top_k) > 0
+    if filters.top_p:
+        found |= jnp.asarray(sampling.top_p) < 1
+    return found
+
+
+def _sets(candidates: jax.Array, kept: _Kept, filtered: jax.Array, most: int, at_once: int) -> KeptSets:
+    """Returns what is left of rows with a filter; greedy ones have none here."""
+    inside = candidates >= kept.floor[:, None, None]
+    return kept_sets.listed(candidates, inside, filtered & ~kept.greedy, most, at_once)
+
+
+def _sampled_from(
+    sets: KeptSets,
+    candidates: jax.Array,
+    kept: _Kept,
+    uniforms: jax.Array,
+    otherwise: tuple[jax.Array, jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns token ids [B], their logits [B, 1] and sums of weights [B]: of rows with a set from it, else as given."""
+    token_ids, flat = jnp.asarray(sets.token_ids), candidates.reshape(len(candidates), -1)
+    logits = jnp.where(token_ids < 0, _REMOVED, jnp.take_along_axis(flat, jnp.maximum(token_ids, 0), axis=1))
+    weights = kept.weights(logits)
+    total = jnp.sum(weights, axis=-1)
+    index, _ = _first_beyond(weights, uniforms * total)
+    own = (jnp.take_along_axis(each, index[:, None], axis=1) for each in (token_ids, logits))
+    has = jnp.asarray(sets.kept) > 0
+    token, logit = (
+        jnp.where(has[:, None], new, old) for new, old in zip(own, (otherwise[0][:, None], otherwise[1]), strict=True)
+    )
+    return token[:, 0], logit, jnp.where(has, total, otherwise[2])
+
+
+def _only_greedy(sets: KeptSets, token_ids: jax.Array, greedy: jax.Array) -> KeptSets:
+    """Returns the sets, with those of greedy rows: the token itself."""
+    first = jnp.arange(sets.token_ids.shape[-1], dtype=jnp.int32)[None] == 0
+    alone = jnp.where(first, token_ids[:, None], jnp.int32(-1))
+    return KeptSets(jnp.where(greedy[:, None], alone, sets.token_ids), jnp.where(greedy, jnp.int32(1), sets.kept))
 
 
 def _beside(values: jax.Array, logits: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -10,7 +10,9 @@ from jax.sharding import Mesh
 
 from dfc.config import SamplingConfig
 from dfc.inference.constraints import Position
+from dfc.inference.kept_sets import KeptSets
 from dfc.models.execution import ROWS as ROW_AXES
+from dfc.samples import Choices
 
 Ends = Callable[[list[int]], int | None]
 """For stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None."""
@@ -28,6 +30,8 @@ class EngineReply:
       plain_logprobs: of each token under the untruncated distribution at temperature 1; empty if the engine was not
         made to compute them.
       versions: of the weights each token was sampled under.
+      choices: the set of tokens that each was sampled among; None: filters removed none of the vocabulary, or the
+        engine was not made to keep the sets.
       stopped: whether a stop token or a stop string ended it; otherwise the length limit cut the reply.
       shared_tokens: of the conversation before it, that were copied from another one when it was asked for.
     """
@@ -39,6 +43,7 @@ class EngineReply:
     versions: list[int]
     stopped: bool
     shared_tokens: int = 0
+    choices: Choices | None = None
 
 
 @dataclasses.dataclass
@@ -79,7 +84,8 @@ class PendingReply:
       sampling: how its tokens are sampled.
       ends: given its tokens so far, how many of them to keep if it is over, else None.
       position: its place among the replies allowed; None: all are.
-      token_ids, sampled_logprobs, plain_logprobs, versions: so far.
+      token_ids, sampled_logprobs, plain_logprobs, versions, sets, kept: so far; the last two as in `Choices`, empty
+        where the engine keeps no sets.
       shared_tokens: of the conversation before it, that were copied from another one.
     """
 
@@ -93,6 +99,8 @@ class PendingReply:
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
     plain_logprobs: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
+    sets: list[np.ndarray] = dataclasses.field(default_factory=list)
+    kept: list[int] = dataclasses.field(default_factory=list)
     shared_tokens: int = 0
 
     @property
@@ -110,31 +118,44 @@ class PendingReply:
             position = position.after([token_id])
         return len(token_ids)
 
-    def add(self, token_ids: list[int], logprobs: np.ndarray, version: int) -> None:
-        """Adds tokens with their log-probabilities [1 or 2, n or more]: sampled ones, and plain ones if computed."""
+    def add(self, token_ids: list[int], logprobs: np.ndarray, version: int, sets: KeptSets | None = None) -> None:
+        """Adds tokens with their log-probabilities [1 or 2, n or more], sampled ones, and plain ones if computed.
+
+        `sets` are those they were sampled among, n or more, where the engine keeps them.
+        """
         self.token_ids.extend(token_ids)
         self.sampled_logprobs.extend(logprobs[0, : len(token_ids)].tolist())
         self.plain_logprobs.extend(logprobs[1:, : len(token_ids)].ravel().tolist())
         self.versions.extend([version] * len(token_ids))
+        if sets is not None:
+            numbers = sets.kept[: len(token_ids)].tolist()
+            self.kept.extend(numbers)
+            self.sets.extend(own[:number].copy() for own, number in zip(sets.token_ids, numbers, strict=False))
         if self.position is not None:
             self.position = self.position.after(token_ids)
 
     def cut(self, count: int) -> None:
         """Forgets all but the first `count` tokens."""
-        for values in (self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions):
-            del values[count:]
+        values: tuple[list[Any], ...] = (self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions)
+        for numbers in (*values, self.sets, self.kept):
+            del numbers[count:]
+
+    @property
+    def choices(self) -> Choices | None:
+        """The sets so far; None where filters removed nothing."""
+        return Choices.of(self.sets, self.kept) if any(self.kept) else None
 
     def reply(self, slot: int, *, stopped: bool) -> EngineReply:
         """Returns it as finished."""
         values = self.token_ids, self.sampled_logprobs, self.plain_logprobs, self.versions
-        return EngineReply(slot, *values, stopped, self.shared_tokens)
+        return EngineReply(slot, *values, stopped, self.shared_tokens, self.choices)
 
     def so_far(self, slot: int) -> EngineReply:
         """Returns a copy of a reply as far as it is; without tokens if none are sampled."""
         known = self if self.want == "reply" else PendingReply(self.start, 0)
         logprobs = list(known.sampled_logprobs), list(known.plain_logprobs)
         values = list(known.token_ids), *logprobs, list(known.versions)
-        return EngineReply(slot, *values, stopped=False, shared_tokens=self.shared_tokens)
+        return EngineReply(slot, *values, stopped=False, shared_tokens=self.shared_tokens, choices=known.choices)
 
 
 Stage = Literal["prefill", "score", "decode"]

@@ -9,7 +9,7 @@ from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
 from dfc.inference.slots import EngineReply
 from dfc.rollout.transcript import NO_VERSION
-from dfc.samples import Sample
+from dfc.samples import Choices, Sample
 
 _IN_FLIGHT = 2  # calls of the engine: one computes while the replies of the other are taken
 
@@ -72,10 +72,11 @@ def samples(
 
 
 def _sample(prompt: Sequence[int], reply: EngineReply) -> Sample:
-    before = len(prompt)
+    before, length = len(prompt), len(prompt) + len(reply.token_ids)
     return Sample(
         np.asarray([*prompt, *reply.token_ids], np.int32),
-        np.arange(before + len(reply.token_ids)) >= before,
+        np.arange(length) >= before,
         np.asarray([0.0] * before + reply.sampled_logprobs, np.float32),
         np.asarray([NO_VERSION] * before + reply.versions, np.int32),
+        None if reply.choices is None else Choices.placed(length, {before: reply.choices}),
     )

@@ -9,7 +9,7 @@ from dfc.config import SamplingConfig
 from dfc.inference.constraints import ActionTrie, Position
 from dfc.inference.engine import Engine
 from dfc.inference.slots import EngineReply, Parked
-from dfc.samples import Sample
+from dfc.samples import Choices, Sample
 
 NO_VERSION = -1
 
@@ -27,6 +27,7 @@ class SeatTranscript:
       token_ids: everything so far. mask: which were sampled. sampled_logprobs: of those, 0 elsewhere. versions: of the
         weights that sampled them, -1 elsewhere. constrained: the replies that were restricted: where each begins, its
         length, and what it was restricted to.
+      kept: the sets that tokens were sampled among where filters left some, by where their reply begins.
       closed: whether the last reply ended with an end-of-turn token.
       observed: whether the last tokens are what the seat is shown before its next reply.
       sampling: how it samples; None: as the engine does by default.
@@ -41,6 +42,7 @@ class SeatTranscript:
     sampled_logprobs: list[float] = dataclasses.field(default_factory=list)
     versions: list[int] = dataclasses.field(default_factory=list)
     constrained: list[tuple[int, int, ActionTrie]] = dataclasses.field(default_factory=list)
+    kept: dict[int, Choices] = dataclasses.field(default_factory=dict)
     closed: bool = False
     observed: bool = False
     sampling: SamplingConfig | None = None
@@ -67,6 +69,7 @@ class SeatTranscript:
         self.sampled_logprobs = recorded.sampled_logprobs.tolist()
         known = recorded.versions
         self.versions = [NO_VERSION] * len(self.token_ids) if known is None else known.tolist()
+        self.kept = {} if recorded.choices is None else {0: recorded.choices}
         self.observed = True
 
     def ask(self, max_reply_length: int, actions: ActionTrie | None) -> int:
@@ -88,7 +91,9 @@ class SeatTranscript:
 
     def add_reply(self, reply: EngineReply) -> None:
         """Adds the tokens of a reply the engine sampled."""
-        if self._actions is not None:
+        if reply.choices is not None:  # of a constrained reply those of the actions that filters left
+            self.kept[len(self.token_ids)] = reply.choices
+        elif self._actions is not None:
             self.constrained.append((len(self.token_ids), len(reply.token_ids), self._actions))
         self.token_ids += reply.token_ids
         self.mask += [True] * len(reply.token_ids)
@@ -104,6 +109,7 @@ class SeatTranscript:
         for values in (self.token_ids, self.mask, self.sampled_logprobs, self.versions):
             del values[length:]
         self.constrained = [reply for reply in self.constrained if reply[0] < length]
+        self.kept = {start: choices for start, choices in self.kept.items() if start < length}
         self.closed = closed
         if self._sent > length:
             self._sent = length
@@ -131,16 +137,12 @@ class SeatTranscript:
             self._choices(),
         )
 
-    def _choices(self) -> np.ndarray | None:
-        """Returns the tokens that each was sampled among, as `Sample.choices`; here, where only who is trained asks."""
-        found: dict[int, tuple[int, ...]] = {}
+    def _choices(self) -> Choices | None:
+        """Returns the tokens that each was sampled among; here, where only who is trained asks."""
+        parts = dict(self.kept)
         for start, length, actions in self.constrained:
-            place = Position(actions, 0)
-            for index in range(start, start + length):
-                found[index], place = place.choices, place.after(self.token_ids[index : index + 1])
-        if not found:
-            return None
-        choices = np.full((len(self.token_ids), max(map(len, found.values()))), -1, np.int32)
-        for index, token_ids in found.items():
-            choices[index, : len(token_ids)] = token_ids
-        return choices
+            places = [Position(actions, 0)]
+            for index in range(start, start + length - 1):
+                places.append(places[-1].after(self.token_ids[index : index + 1]))
+            parts[start] = Choices.of(place.choices for place in places)
+        return Choices.placed(len(self.token_ids), parts)

@@ -68,8 +68,9 @@ def make_engine(
     slots: int,
     hosts: Literal["same", "own"] = "same",
     other_sampling: Sequence[SamplingConfig] = (),
+    kept_sets: bool = False,
 ) -> Engine:
-    """Returns an engine that plays as a configuration says; the last five are as in `Engine`."""
+    """Returns an engine that plays as a configuration says; what follows the mesh is as in `Engine`."""
     longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
     return Engine(
         model,
@@ -85,6 +86,7 @@ def make_engine(
         mesh=mesh,
         hosts=hosts,
         other_sampling=other_sampling,
+        kept_sets=kept_sets,
     )
 
 
@@ -381,7 +383,8 @@ class RolloutWorkers:
     def _engine(self) -> Engine:
         rollout = self._config.rollout
         hosts: Literal["same", "own"] = "own" if self._apart else "same"
-        reply = self._config.opponent_reply.sampling if isinstance(self._config, RlRunConfig) else None
+        trained = self._config if isinstance(self._config, RlRunConfig) else None
+        reply = None if trained is None else trained.opponent_reply.sampling
         engine = make_engine(
             rollout,
             self.model,
@@ -392,6 +395,7 @@ class RolloutWorkers:
             slots=conversations(self._config) * rollout.slots,
             hosts=hosts,
             other_sampling=[] if reply is None else [reply],
+            kept_sets=trained is not None and self._sampling.filtered,
         )
         engine.set_params(self.initial_params, 0, policy="initial")
         return engine

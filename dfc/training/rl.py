@@ -47,7 +47,7 @@ from dfc.packing import packed, segment
 from dfc.rollout.runner import EpisodeSpec, all_failed
 from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
-from dfc.samples import Sample, TokenBatch
+from dfc.samples import Sample, TokenBatch, choices_metrics
 from dfc.scoring import episode_rewards
 from dfc.scoring.episode_rewards import Reward, total
 from dfc.training import episode_advantages, game_plan, teacher_errors
@@ -168,6 +168,7 @@ def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str,
         "stopped_episodes": float(sum(not (e.failed or e.left_out or e.counted) for e in both_kinds)),
         "generated_tokens": float(tokens),
         **played.metrics,
+        **(choices_metrics(e.sample for e in episodes) if run.config.sampling.filtered else {}),
         **made.metrics,
         **{f"games/{game}/win_rate": rate for game, rate in state.win_rates.items()},
         **{f"games/{game}/seeds": float(number) for game, number in played.groups.items()},

@@ -1,10 +1,6 @@
 """What the sampling of a policy must be that is trained on what it samples."""
 
-import dataclasses
-
 from dfc.config import SamplingConfig
-
-_PLAIN = SamplingConfig()
 
 
 def problems(sampling: SamplingConfig, path: str = "sampling.") -> list[str]:
@@ -14,13 +10,9 @@ def problems(sampling: SamplingConfig, path: str = "sampling.") -> list[str]:
       sampling: how the policy samples.
       path: what leads to it in the configuration, with a dot behind it.
     """
-    values = dataclasses.asdict(dataclasses.replace(sampling, temperature=_PLAIN.temperature))
     found = temperature_problems(sampling, path, "without chance all samples of a group are the same")
-    if filters := [f"{path}{name}={value}" for name, value in values.items() if value != getattr(_PLAIN, name)]:
-        found.append(
-            f"{', '.join(filters)}: must be left out; the update compares probabilities of the whole distribution, so "
-            f"only {path}temperature can be set"
-        )
+    if sampling.top_k == 1:
+        found.append(f"{path}top_k=1: must be 2 or more, or 0 for no limit; of one token there is no choice to learn")
     return found
 
 

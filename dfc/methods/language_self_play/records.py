@@ -13,7 +13,7 @@ from dfc.methods.language_self_play.sampling import Reply
 from dfc.methods.language_self_play.self_play_run import SelfPlayRun, State
 from dfc.methods.language_self_play.update import entropy
 from dfc.runs.metrics import IterationRecord
-from dfc.samples import Sample
+from dfc.samples import Sample, choices_metrics
 
 STAGE = "self-play"
 GAME = "language_self_play"  # of records
@@ -174,9 +174,12 @@ def figures(play: SelfPlayRun, state: State, found: Sampled, advantages: RoleAdv
     metrics |= {f"duplicates/difficulty_{level}": float(count) for level, count in again.items()}
     metrics["unscored_answers"] = float(sum(map(len, found.answers)) - int(found.scored.sum()))
     metrics["reward"] = float(found.rewards[found.scored].mean()) if found.scored.any() else 0.0
-    lengths = [sample.generated_tokens for group in found.said for sample in group]
+    said = [sample for group in found.said for sample in group]
+    if play.config.sampling.filtered:
+        metrics |= choices_metrics([*found.told, *said])
+    lengths = [sample.generated_tokens for sample in said]
     metrics["answer_length"] = float(np.mean(lengths)) if lengths else 0.0
-    metrics["solver/entropy"] = entropy([sample for group in found.said for sample in group])
+    metrics["solver/entropy"] = entropy(said)
     if found.told:
         metrics["challenger/entropy"] = entropy(found.told)
     if judged is not None:

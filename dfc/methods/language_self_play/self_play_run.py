@@ -114,6 +114,7 @@ class SelfPlayRun(PolicyRun[State]):
             sampling=config.sampling,
             slots=config.rollout.slots,
             other_sampling=[config.self_reward.sampling] if config.judges else [],
+            kept_sets=config.sampling.filtered,
         )
         roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
         trainer = make_trainer(config, model, losses, mesh)

@@ -14,11 +14,12 @@ from dfc.logprobs import VOCAB_CHUNK
 from dfc.models.attention import xla_queries_at_once
 from dfc.models.cache import BLOCK
 from dfc.models.config import DecoderConfig
+from dfc.samples import MOST_CHOICES
 from dfc.tools.fit.workload import Workload, adapter_parameters, parameters, split
 from dfc.training.batch_logprobs import HEAD_TOKENS_PER_DEVICE
 
 MARGIN = 0.2
-MOVED = "weights split for playing"
+MOVED, KEPT_SETS = "weights split for playing", "kept sets"
 
 Sizes = dict[str, float]
 
@@ -224,7 +225,7 @@ def _activations(s: Workload) -> Sizes:
     head = 4.0 * model.vocabulary * model.width / (s.mesh.fsdp * tensor) if s.lora is None else 0.0
     # Distributions to imitate, and logits, of every token at once.
     parts["logits"] = 16.0 * tokens * model.vocabulary if s.soft else 12.0 * tile + head
-    return parts
+    return parts | ({KEPT_SETS: 8.0 * tokens * MOST_CHOICES} if s.kept_sets else {})  # the sets, and their logits
 
 
 def _play(s: Workload) -> Sizes:
@@ -235,6 +236,8 @@ def _play(s: Workload) -> Sizes:
         "attention weights": 10.0 * prefill_tokens * heads * min(BLOCK, s.rollout.max_length),
         "layer at work": s.weight_bytes * prefill_tokens * (4 * model.feed_forward / tensor + 8 * model.width),
         "logits": 16.0 * s.rows_here * split(model.vocabulary, tensor),
+        # Those of a call, of all devices, as the host reads them.
+        **({KEPT_SETS: 4.0 * s.call_rows * s.steps * (1 + MOST_CHOICES)} if s.kept_sets else {}),
     }
 
 

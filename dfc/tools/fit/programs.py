@@ -27,7 +27,7 @@ from dfc.models.cache import BLOCK, empty_cache
 from dfc.models.execution import platform_of
 from dfc.models.lora import abstract_adapters
 from dfc.models.transformer import Adapters, abstract_params
-from dfc.samples import TokenBatch
+from dfc.samples import MOST_CHOICES, TokenBatch
 from dfc.scoring import preference_model
 from dfc.tools.fit import analytic, traced
 from dfc.tools.fit.compilation import DoesNotFitError, compile_program, quiet
@@ -162,6 +162,8 @@ def shapes_of(trainer: Trainer, workload: Workload, mesh: Mesh) -> RunShapes:
     beside = workload.scores and not workload.plays
     kinds = (jnp.int32,) * 3 + (jnp.float32,) * (4 if beside else 3)
     batch = TokenBatch(*(_shape(shape, kind, rows) for kind in kinds))  # type: ignore[arg-type]  # shapes stand for arrays
+    if workload.kept_sets:  # the most that a set may hold
+        batch = batch._replace(choices=_shape((*shape, MOST_CHOICES), jnp.int32, rows))  # type: ignore[arg-type]  # the same
     return RunShapes(
         initial_params=initial_params,
         frozen_params=frozen_params,
@@ -253,7 +255,15 @@ def _training(trainer: Trainer, workload: Workload, shapes: RunShapes, often: Pr
     holds_reference = workload.plays and workload.reference
     dropout_key = _shape((2,), jnp.uint32) if lora is not None and lora.dropout else None
     proximal = shapes.logprobs if workload.plays and workload.scores else None
-    at_work = ("weights cast", "residuals", "layer at work", "attention weights", "attention mask", "logits")
+    at_work = (
+        "weights cast",
+        "residuals",
+        "layer at work",
+        "attention weights",
+        "attention mask",
+        "logits",
+        analytic.KEPT_SETS,
+    )
     reference_logprobs = shapes.logprobs if holds_reference else None
     gradient = shapes.trained, base_params, shapes.batch, reference_logprobs, dropout_key, proximal
     # One device picks the positions it projects; a batch of which every token is an action needs most.
@@ -371,7 +381,8 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
     cache = jax.eval_shape(lambda: empty_cache(model, held, workload.positions, engine.layout))
     whole = NamedSharding(mesh, _spec())
     cache = jax.tree.map(lambda x: _shape(x.shape, x.dtype, engine.cache or whole), cache)
-    shape = Shape(model, filters_of([workload.sampling, *workload.other_sampling]), pooled=False)
+    filters = filters_of([workload.sampling, *workload.other_sampling])
+    shape = Shape(model, filters, pooled=False, kept=workload.kept_sets)
 
     zeros, answers = np.zeros(count, np.int32), np.zeros(count, bool)
     sampling = row_sampling([workload.sampling] * count)
@@ -398,7 +409,7 @@ def _playing(workload: Workload, weights: EngineWeights, mesh: Mesh, often: Prog
     }
     seldom = unread(weights.params, workload)
     read, past = local_bytes(weights) - seldom, analytic.past_bytes(workload)
-    at_work = "attention weights", "layer at work", "logits"
+    at_work = "attention weights", "layer at work", "logits", analytic.KEPT_SETS
     holds = ["cache"]
     if workload.played is not workload:
         holds.append(analytic.MOVED)

@@ -173,6 +173,11 @@ class Workload:
         return min(self.rollout.decode_steps, self.rollout.max_reply_length)
 
     @property
+    def kept_sets(self) -> bool:
+        """Whether the tokens that filters leave are kept with every sampled one, as training reads them."""
+        return self.plays and self.trains and self.sampling.filtered
+
+    @property
     def local_rows(self) -> int:
         """Rows of a micro-batch on one device."""
         return math.ceil(self.batch.micro_batch_rows / self.shards)
