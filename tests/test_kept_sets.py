@@ -36,25 +36,24 @@ COMBINATIONS = {
     "top-p and min-p": SamplingConfig(temperature=2.0, top_p=0.9, min_p=0.25),
     "all": SamplingConfig(temperature=1.5, top_k=12, top_p=0.9, min_p=0.05),
 }
-_sample = jax.jit(sample_tokens, static_argnames=("filters", "most_kept", "at_once"))
+_sample = jax.jit(sample_tokens, static_argnames=("filters", "most_kept"))
 
 
-def sampled(logits, sampling, *, most, allowed=None, seed=0, at_once=32):
+def sampled(logits, sampling, *, most, allowed=None, seed=0):
     rows, filters = settings_of(sampling, len(logits))
     numbers = np.random.default_rng(seed).random(len(logits), np.float32)
     how = {"filters": filters, "allowed": allowed}
-    found = _sample(jnp.asarray(logits), numbers, rows, most_kept=most, at_once=at_once, **how)
+    found = _sample(jnp.asarray(logits), numbers, rows, most_kept=most, **how)
     return jax.tree.map(np.asarray, found), jax.tree.map(np.asarray, _sample(jnp.asarray(logits), numbers, rows, **how))
 
 
 # ---- the sampler ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at_once", [1, 32, 40])
 @pytest.mark.parametrize("sampling", FILTERS.values(), ids=FILTERS.keys())
-def test_a_set_is_what_the_filters_leave_by_their_definitions(sampling, at_once):
+def test_a_set_is_what_the_filters_leave_by_their_definitions(sampling):
     logits = (2 * np.random.default_rng(1).normal(size=(16, 40))).astype(np.float32)
-    found, plain = sampled(logits, sampling, most=40, at_once=at_once)
+    found, plain = sampled(logits, sampling, most=40)
     np.testing.assert_array_equal(found.token_ids, plain.token_ids)
     np.testing.assert_allclose(found.sampled_logprobs, plain.sampled_logprobs, atol=1e-6, rtol=0)
     np.testing.assert_array_equal(found.plain_logprobs, plain.plain_logprobs)
@@ -67,13 +66,12 @@ def test_a_set_is_what_the_filters_leave_by_their_definitions(sampling, at_once)
         assert logprob == pytest.approx(np.log(p[token]), abs=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [32, 512])
-def test_sets_of_a_large_vocabulary_are_whole_up_to_their_room_and_then_the_likeliest(at_once):
+def test_sets_of_a_large_vocabulary_are_whole_up_to_their_room_and_then_the_likeliest():
     rng = np.random.default_rng(2)
     logits = rng.normal(size=(6, 3001)).astype(np.float32)
     logits[5] = 0.25  # all alike: of as likely ones the first
     settings = [SamplingConfig(top_k=k) for k in (3, 65, 511, 512, 700)] + [SamplingConfig(min_p=0.5)]
-    found, _ = sampled(logits, settings, most=512, at_once=at_once)
+    found, _ = sampled(logits, settings, most=512)
     assert found.sets.kept.tolist() == [3, 65, 511, 512, 700, 3001]
     for row, setting, token_ids, kept, token, logprob in zip(
         logits, settings, found.sets.token_ids, found.sets.kept, found.token_ids, found.sampled_logprobs, strict=True

@@ -13,6 +13,7 @@ from recipe_runs import untimed
 
 from dfc.models import huggingface
 from dfc.packing import Segment, pack
+from dfc.samples import Choices
 from dfc.training.batch_logprobs import batch_logprobs
 
 ROW = 64
@@ -77,7 +78,7 @@ from dfc.training.update_parts import Part
 
 with np.load(place + "/batch.npz") as file:
     whole = TokenBatch(**file)
-halves = [TokenBatch(*(x[:4] for x in whole[:6])), TokenBatch(*(x[4:] for x in whole[:6]))]
+halves = [TokenBatch(*(None if x is None else x[rows] for x in whole)) for rows in (slice(4), slice(4, None))]
 for sizes in meshes.split("+"):
     mesh = sharding.make_mesh(*map(int, sizes.split(",")))
     model, weights = huggingface.load("tiny_player", mesh=mesh, dtype="float32")
@@ -125,6 +126,8 @@ FLAGS = [
     "--config=configs/smoke.py",
     "--config.model.path=model",
     "--config.rollout.legal_only=true",
+    "--config.sampling.temperature=1.3",
+    "--config.sampling.min_p=0.1",
     "--config.mesh.data=2",
     "--config.mesh.fsdp=2",
     "--config.rollout.max_length=64",
@@ -235,7 +238,9 @@ def fixed_batch():
         mask = random.random(size) < 0.5
         mask[0], mask[-1] = False, True
         token_ids = random.integers(0, config.vocabulary, size).astype(np.int32)
-        return Segment(token_ids, mask, float(random.normal()))
+        among = [random.choice(config.vocabulary, 5, replace=False) if sampled else [] for sampled in mask]
+        choices = Choices.of(np.union1d(own, [t]) if len(own) else [] for own, t in zip(among, token_ids, strict=True))
+        return Segment(token_ids, mask, float(random.normal()), choices=choices if random.random() < 0.6 else None)
 
     batch = pack([episode() for _ in range(17)], ROW, 8)
     old = np.asarray(jax.jit(lambda p: batch_logprobs(config, p, batch))(params))

@@ -229,11 +229,7 @@ class Programs:
         self, logits: jax.Array, uniform: jax.Array, rows: CallRows, shape: Shape, allowed: jax.Array | None
     ) -> Sampled:
         """Samples one token per row from logits [R, V]."""
-        # A loop within the decode loop asks a GPU's host how long it is: there all places of a set are filled at once.
-        at_once = kept_sets.AT_ONCE if self._platform == "cpu" else shape.most_kept
-        return sample_tokens(
-            logits, uniform, rows.sampling, shape.filters, allowed, most_kept=shape.most_kept, at_once=at_once
-        )
+        return sample_tokens(logits, uniform, rows.sampling, shape.filters, allowed, most_kept=shape.most_kept)
 
     def _score(
         self, weights: EngineWeights, cache: Cache, rows: CallRows, tokens: Array, targets: Array, *, shape: Shape

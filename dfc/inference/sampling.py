@@ -134,7 +134,6 @@ def sample_tokens(
     allowed: jax.Array | None = None,
     *,
     most_kept: int = 0,
-    at_once: int = kept_sets.AT_ONCE,
 ) -> Sampled:
     """Samples one token per row by inverting the cumulative distribution, in the order of token ids, at a given number.
 
@@ -151,7 +150,6 @@ def sample_tokens(
       allowed: bool [B, V]; the other tokens are never sampled. At least one per row; None allows all.
       most_kept: above 0, return the sets of rows with a filter, with so many tokens at most (static, V at most). Where
         more survive, the token is sampled among the likeliest, and its log-probability is that among them.
-      at_once: places of such a list that are filled by one round (static).
     """
     candidates = _candidates(logits, allowed)
     kept = _kept(candidates, sampling, filters)
@@ -169,7 +167,7 @@ def sample_tokens(
     logit = jnp.take_along_axis(inside, index[:, None], axis=1)
     sets = None
     if most_kept:
-        sets = _sets(candidates, kept, _filtered(sampling, filters), most_kept, at_once)
+        sets = _sets(candidates, kept, _filtered(sampling, filters), most_kept)
         token_ids, logit, total = _sampled_from(sets, candidates, kept, uniforms, (token_ids, logit, total))
         sets = _only_greedy(sets, token_ids, kept.greedy)
     sampled_logprobs = jnp.where(kept.greedy, jnp.float32(0), kept.exponents(logit)[:, 0] - jnp.log(total))
@@ -215,10 +213,10 @@ def _filtered(sampling: RowSampling, filters: Filters) -> jax.Array:
     return found
 
 
-def _sets(candidates: jax.Array, kept: _Kept, filtered: jax.Array, most: int, at_once: int) -> KeptSets:
+def _sets(candidates: jax.Array, kept: _Kept, filtered: jax.Array, most: int) -> KeptSets:
     """Returns what is left of rows with a filter; greedy ones have none here."""
     inside = candidates >= kept.floor[:, None, None]
-    return kept_sets.listed(candidates, inside, filtered & ~kept.greedy, most, at_once)
+    return kept_sets.listed(candidates, inside, filtered & ~kept.greedy, most)
 
 
 def _sampled_from(
