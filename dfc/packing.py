@@ -1,7 +1,8 @@
 """Puts sequences of any length into rows of few lengths, several to a row, each its own segment."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -29,6 +30,20 @@ class Segment:
     sampled_logprobs: np.ndarray | None = None
     choices: Choices | None = None
     reference_logprobs: np.ndarray | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns the arrays there are, by name, as a method keeps them; `from_arrays` takes them back."""
+        found = {
+            name: np.asarray(value) for name, value in vars(self).items() if name != "choices" and value is not None
+        }
+        found["advantage"] = np.asarray(self.advantage, np.float32)
+        return found | ({} if self.choices is None else self.choices.arrays())
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Returns the segment whose `arrays` are given."""
+        own = {name: array for name, array in arrays.items() if not name.startswith("choices")}
+        return cls(**own, choices=Choices.from_arrays(arrays))
 
 
 def segment(sample: Sample, advantage: float | np.ndarray) -> Segment:

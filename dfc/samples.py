@@ -51,6 +51,15 @@ class Choices:
             sets.append(part.token_ids)
         return cls(np.concatenate(sets), kept)
 
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self | None:
+        """Returns the sets whose `arrays` are given, among others; None if they are not there."""
+        return cls(arrays["choices"], arrays["choices_kept"]) if "choices" in arrays else None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns them by name, as one of several groups of arrays; `from_arrays` takes them back."""
+        return {"choices": self.token_ids, "choices_kept": self.kept}
+
     @property
     def sizes(self) -> np.ndarray:
         """Tokens of each set, int32 [n]."""
@@ -90,7 +99,6 @@ def choices_metrics(samples: Iterable["Sample"]) -> dict[str, float]:
 
 
 ARRAYS = ("token_ids", "mask", "sampled_logprobs", "versions")  # of a sample, [n] each
-_CHOICES = {"choices": "token_ids", "choices_kept": "kept"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,15 +138,13 @@ class Sample:
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays there are, by name; `from_arrays` takes them back."""
         found = {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
-        sets = {} if self.choices is None else {key: getattr(self.choices, name) for key, name in _CHOICES.items()}
-        return found | sets
+        return found | ({} if self.choices is None else self.choices.arrays())
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Returns the sample whose `arrays` are given, among others."""
         found = {name: arrays[name] for name in ARRAYS if name in arrays}
-        sets = {name: arrays[key] for key, name in _CHOICES.items() if key in arrays}
-        return cls(**found, choices=Choices(**sets) if sets else None)
+        return cls(**found, choices=Choices.from_arrays(arrays))
 
 
 class TokenBatch(NamedTuple):
