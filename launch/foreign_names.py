@@ -134,8 +134,27 @@ TABLE: tuple[ForeignName, ...] = (
     ),
     ForeignName(
         {"vllm_importance_sampling_cap": "TRL", "vllm_importance_sampling_clip_max": "TRL",
-         "rollout_is_threshold": "verl", "tis_imp_ratio_cap": "verl", "sampler_is_threshold": "Tunix"},
+         "tis_imp_ratio_cap": "verl", "sampler_is_threshold": "Tunix"},
         ("grpo.importance_cap",),
+    ),
+    ForeignName(
+        {"rollout_is_threshold": "verl"},
+        ("grpo.importance_cap",),
+        note="of a text LOWER_UPPER the upper; the lower is `grpo.importance_floor`, with a mode that masks",
+    ),
+    ForeignName(
+        {"vllm_importance_sampling_clip_min": "TRL"}, ("grpo.importance_floor",), note="0: no lower bound",
+    ),
+    ForeignName({"vllm_importance_sampling_mode": "TRL"}, ("grpo.importance_mode",)),
+    ForeignName(
+        {"rollout_is": "verl"},
+        ("grpo.importance_mode",), "",
+        "token is token_truncate, or token_mask with a threshold LOWER_UPPER; sequence likewise",
+    ),
+    ForeignName(
+        {"rollout_rs": "verl", "rollout_rs_threshold": "verl"},
+        ("grpo.importance_mode",), "",
+        "token_k1 is near to token_mask, seq_sum_k1 to sequence_mask; verl takes what it rejects out of the mean",
     ),
     ForeignName(
         {"vllm_importance_sampling_correction": "TRL"},

@@ -388,6 +388,7 @@ def _of(kinds, **changes):
     return change
 
 
+_WEIGHED = GrpoConfig(updates_per_iteration=2, importance_cap=2.0)
 _ALONE = {"grouping": GroupingConfig(trials=2)}  # of a run of one game
 _SIMULATED = {"rollout": _LONG, "games": SIMULATORS}
 _RL_SIMULATED = {**_SIMULATED, "batch": BatchConfig(row_length=2048, micro_batch_rows=8)}
@@ -447,6 +448,11 @@ def instead():
         (("rollout.legal_only",), _with_room),
         (("rollout.mix_games", "episodes_per_chunk"), _of(CollectRound, tasks_at_once=4)),
         (("checkpoint.", "randomize_seeds", "training.max"), _of(DivideFuseConquer, divide_iterations=3)),
+        (("grpo.importance_",), _of(RlRunConfig, grpo=_WEIGHED)),
+        (
+            ("grpo.grpo.importance_",),
+            _of(Playpen, grpo=TeacherGrpoConfig(learner_roles={}, grpo=_WEIGHED)),
+        ),
         (("reward.overrun",), _of(RlRunConfig, rollout=dataclasses.replace(_ROLLOUT, max_prompt_length=14))),
         (("learner_roles", "reward.measure"), _of(DivideFuseConquer, **_RL_TEAM, **_ALONE)),
         (("learner_roles", "reward.measure"), _of(Grpo, **_RL_TEAM)),

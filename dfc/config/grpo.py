@@ -130,8 +130,12 @@ class GrpoConfig:
         episode and divide by `batch.row_length`, whatever the episode's own length (``fixed_length``, Dr. GRPO).
       updates_per_iteration: optimizer steps on one iteration's episodes, each on its share of the groups.
       importance_cap: correct for the gap between the sampler's probabilities and the trainer's of the same weights:
-        each action token's policy gradient is weighted by their ratio, trainer over sampler, and by no more than this.
-        0 turns it off.
+        each action token's policy gradient is weighted by their ratio, trainer over sampler, up to this. 0 turns it
+        off.
+      importance_floor: weights count from this on; 0: from 0.
+      importance_mode: the ratio of each action token, or the product of those of an episode, the same for all its
+        tokens; out of bounds it becomes the bound (``token_truncate``, ``sequence_truncate``) or 0 (``token_mask``,
+        ``sequence_mask``). Independent of `ratio`.
     """
 
     clip_ratio: Annotated[float, Range(0, 1, above=True, below=True)] = 0.2
@@ -143,6 +147,8 @@ class GrpoConfig:
     unit: Literal["token", "sequence", "fixed_length"] = "token"
     updates_per_iteration: Count = 4
     importance_cap: NotNegative = 0.0
+    importance_floor: NotNegative = 0.0
+    importance_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = "token_truncate"
 
 
 @dataclasses.dataclass(frozen=True)

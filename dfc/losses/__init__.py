@@ -20,6 +20,7 @@ A loss of your own is made of the same pieces: values per token, [batch, time], 
 """
 
 from dfc.losses.aggregation import aggregate
+from dfc.losses.importance import ImportanceMode, ImportanceSums
 from dfc.losses.language_self_play import lsp_challenger_loss, lsp_solver_loss
 from dfc.losses.loss import Loss
 from dfc.losses.policy_gradient import Surrogate, clipped_surrogate, grpo_loss, k3, log_likelihood_ratio
@@ -28,6 +29,8 @@ from dfc.losses.sequences import Unit
 from dfc.losses.supervised import sft_loss
 
 __all__ = [
+    "ImportanceMode",
+    "ImportanceSums",
     "Loss",
     "Surrogate",
     "Unit",

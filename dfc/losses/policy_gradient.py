@@ -3,7 +3,7 @@
 The pieces take and return values per token, [batch, time]; `dfc.losses.aggregation.aggregate` makes a `Loss` of them.
 """
 
-import math
+import dataclasses
 from typing import Literal, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from dfc.losses.aggregation import check_unit, sums_of
 from dfc.losses.exponentials import k3_divergence, scaled_exp
+from dfc.losses.importance import ImportanceMode, check_importance, importance_weights
 from dfc.losses.inputs import (
     advantages_input,
     constant_input,
@@ -199,6 +200,8 @@ def grpo_loss(
     kl_coefficient: float = 0.0,
     proximal_logprobs: ArrayLike | None = None,
     importance_cap: float = 0.0,
+    importance_floor: float = 0.0,
+    importance_mode: ImportanceMode = "token_truncate",
     ratio: Literal["token", "sequence"] = "token",
     unit: Unit = "token",
     max_length: float = 0.0,
@@ -213,8 +216,18 @@ def grpo_loss(
         l = -min(r A, clip(r, 1 - low, 1 + high) A) + kl_coefficient (exp(d) - d - 1)
 
     The weights that sampled have slightly different probabilities in the sampler, pi_old, and in the trainer, pi_prox.
-    With `importance_cap` above 0, r is exp(log pi - log pi_prox), and the first term of l is multiplied by the
-    constant w = min(pi_prox / pi_old, importance_cap).
+    With `importance_cap` above 0, r is exp(log pi - log pi_prox), and the first term of l is multiplied by a constant
+    w, which `importance_mode` makes of rho, the token's or its sequence's; with S the sequence's action tokens, floor =
+    importance_floor and cap = importance_cap::
+
+        token:     rho(t) = pi_prox(t) / pi_old(t)
+        sequence:  rho(t) = prod_{u in S} pi_prox(u) / pi_old(u)
+        truncate:  w = min(max(rho, floor), cap)
+        mask:      w = rho if floor <= rho <= cap else 0
+
+    A masked token keeps its KL penalty and its place in what the sum of l is divided by. The mode is independent of
+    `ratio`, which says whose ratio is clipped: with `ratio="sequence"` and ``token_truncate``, the default, each token
+    of a sequence has a weight of its own, by which its own derivative is multiplied.
 
     `ratio="sequence"` is GSPO: r is the ratio of the whole sequence, the same at each of its tokens. With S the
     sequence's action tokens, in an episode those of all turns::
@@ -222,8 +235,7 @@ def grpo_loss(
         r = exp((1 / |S|) sum_{t in S} (log pi(t) - log pi_old(t)))
 
     It is differentiated as sg(r) pi(t) / sg(pi(t)), sg the stop-gradient, so that turns may differ in their advantage;
-    where they do not, the gradient is that of r itself. The weight w is the sequence's too: log pi_prox - log pi_old is
-    averaged over S before the exponential and the cap. The KL penalty stays that of each token. Such ratios lie closer
+    where they do not, the gradient is that of r itself. The KL penalty stays that of each token. Such ratios lie closer
     to 1 than those of tokens; the paper clips at 3e-4 below and 4e-4 above.
 
     The gradient is that of the branch that the minimum takes; where both are equal, at r = 1 - low and r = 1 + high
@@ -250,9 +262,12 @@ def grpo_loss(
       reference_logprobs: floating [batch, time], log pi_ref; needed for a KL coefficient above 0.
       kl_coefficient: 0 or more.
       proximal_logprobs: floating [batch, time]; None takes log pi, right for the first update after sampling only.
-      importance_cap: 0 or more; 0 turns the correction off, infinity never cuts.
-      ratio: whose likelihood ratio is clipped and weighted, a token's or its sequence's; packed rows need `segments` to
-        tell sequences apart.
+      importance_cap: 0 or more; 0 turns the correction off, infinity is no upper bound.
+      importance_floor: 0 or more, finite and at most the cap; 0 is no lower bound.
+      importance_mode: whose weight it is, and what becomes of one out of bounds; for a sequence's packed rows need
+        `segments`.
+      ratio: whose likelihood ratio is clipped, a token's or its sequence's; packed rows need `segments` to tell
+        sequences apart.
       unit: what is averaged over.
       max_length: the constant of ``fixed_length``, above 0: the most action tokens a sequence can have, the same in all
         batches. 0 with the other units.
@@ -264,19 +279,22 @@ def grpo_loss(
       Metrics: `ratio`, r; `clip_fraction`, 1 where clipping stops the gradient (r above 1 + high with A > 0, or below
       1 - low with A < 0); `negative_logprob`, -log pi, on-policy an estimate of the entropy per token; with a
       reference, `kl`, the penalty before its coefficient; with a cap, `importance_weight`, w, and `importance_capped`,
-      1 if cut. All are taken per token and summed as l is, with ``fixed_length`` as with ``sequence``: with
-      `ratio="sequence"`, `unit="sequence"` and one advantage per sequence, `clip_fraction` counts clipped sequences.
+      1 if rho is out of bounds. All are taken per token and summed as l is, with ``fixed_length`` as with ``sequence``:
+      with `ratio="sequence"`, `unit="sequence"` and one advantage per sequence, `clip_fraction` counts clipped
+      sequences. With a cap also `Loss.importance`, over the tokens or the sequences of the mode, whatever the unit.
 
     Raises:
       ValueError: shapes, types or coefficients do not fit.
 
     Source: DeepSeekMath (arXiv 2402.03300), section 4.1, eq. 3 and 4; Divide-Fuse-Conquer (arXiv 2505.16401),
-    Algorithm 2; truncated importance sampling: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems
-    (workshop paper, 2025, OpenReview 8MHqvb4lK9); `ratio="sequence"`: GSPO (arXiv 2507.18071), section 4, with the
-    gradient of its GSPO-token; `unit="token"` and two bounds of the clip: DAPO (arXiv 2503.14476), section 3, eq. 8;
-    `unit="fixed_length"`: Dr. GRPO (arXiv 2503.20783), section 3.2, whose advantages are not divided by their deviation
-    (`normalize_std` of `dfc.advantages.group_relative`). Departures: `unit="token"` is the default, and takes the mean
-    over the batch where DAPO's paper has one for each group (its code does as here); GSPO's paper has no weight w.
+    Algorithm 2; ``token_truncate``: Yao et al., On the Rollout-Training Mismatch in Modern RL Systems (workshop paper,
+    2025, OpenReview 8MHqvb4lK9); the four modes: TRL 1.16, `vllm_importance_sampling_mode`; `ratio="sequence"`: GSPO
+    (arXiv 2507.18071), section 4, with the gradient of its GSPO-token; `unit="token"` and two bounds of the clip: DAPO
+    (arXiv 2503.14476), section 3, eq. 8; `unit="fixed_length"`: Dr. GRPO (arXiv 2503.20783), section 3.2, whose
+    advantages are not divided by their deviation (`normalize_std` of `dfc.advantages.group_relative`). Departures:
+    `unit="token"` is the default, and takes the mean over the batch where DAPO's paper has one for each group (its code
+    does as here); GSPO's paper has no weight w; TRL's default mode is ``sequence_mask``, with a cap of 3, and with
+    ratios of sequences and weights of tokens its gradient has the mean of a sequence's weights at each of its tokens.
 
     >>> half = jnp.log(jnp.asarray([[0.5, 0.5]]))
     >>> loss = grpo_loss(half, half, jnp.asarray([2.0]), jnp.ones((1, 2)))
@@ -285,7 +303,8 @@ def grpo_loss(
     """
     where = "grpo_loss"
     _check_clip(where, clip_ratio, clip_ratio_high)
-    not_negative(where, kl_coefficient=kl_coefficient, importance_cap=importance_cap)
+    not_negative(where, kl_coefficient=kl_coefficient)
+    check_importance(where, importance_mode, importance_cap, importance_floor)
     if kl_coefficient and reference_logprobs is None:
         raise ValueError(f"{where}: kl_coefficient is {kl_coefficient} but reference_logprobs is None; give both")
     if proximal_logprobs is not None and not importance_cap:
@@ -300,30 +319,30 @@ def grpo_loss(
 
     # Replaced before the exponentials, not after: a gradient of inf times zero is NaN.
     logp, sampled, before, advantage = (jnp.where(counted, x, 0) for x in (logp, sampled, before, advantage))
-    log_capped = None
+    weights = None
     metrics = {"negative_logprob": -logp}
     if importance_cap:
-        log_weight = before - sampled
-        if ratio == "sequence":
-            log_weight = packing.means(log_weight, counted)
-        log_capped = jnp.minimum(log_weight, math.log(importance_cap))
-        metrics["importance_weight"] = scaled_exp(log_capped, 1.0)
-        metrics["importance_capped"] = log_weight > math.log(importance_cap)
+        bounds = importance_mode, importance_cap, importance_floor
+        weights = importance_weights(before - sampled, counted, packing, *bounds)
+        metrics["importance_weight"] = jnp.where(weights.kept, scaled_exp(weights.logs, 1.0), 0)
+        metrics["importance_capped"] = weights.outside
     surrogate = clipped_surrogate(
         _log_ratio(logp, before, counted, packing, ratio),
         advantage,
         clip_ratio=clip_ratio,
         clip_ratio_high=clip_ratio_high,
-        log_weight=log_capped,
+        log_weight=None if weights is None else weights.logs,
     )
-    values = surrogate.values
+    # Bounded values have bounded derivatives: where they are left out, both are 0 and not NaN.
+    values = surrogate.values if weights is None else jnp.where(weights.kept, surrogate.values, 0)
     metrics |= {"ratio": surrogate.ratio, "clip_fraction": surrogate.clipped}
     if reference_logprobs is not None:
         reference = jnp.where(counted, constant_input(where, "reference_logprobs", reference_logprobs, logp), 0)
         metrics["kl"] = k3_divergence(reference - logp)
         if kl_coefficient:
             values = values + k3_divergence(reference - logp, kl_coefficient)
-    return sums_of(values, metrics, counted, packing, unit, max_length)
+    found = sums_of(values, metrics, counted, packing, unit, max_length)
+    return found if weights is None else dataclasses.replace(found, importance=weights.sums)
 
 
 def _check_clip(where: str, clip_ratio: float, clip_ratio_high: float | None) -> float:

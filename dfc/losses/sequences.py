@@ -29,9 +29,13 @@ class Packing:
         """At every position the mean of its sequence's counted values, [batch, time]; in padding any finite number."""
         lengths = self.sums(counted.astype(values.dtype))
         means = self.sums(jnp.where(counted, values, 0)) / jnp.maximum(lengths, 1)
+        return self.at_positions(means, values)
+
+    def at_positions(self, found: jax.Array, like: jax.Array) -> jax.Array:
+        """At every position of [batch, time] what was found of its sequence; in padding that of any other."""
         if self.segments is None:
-            return jnp.broadcast_to(means, values.shape)
-        return jnp.take_along_axis(means, jnp.clip(self.segments - 1, 0, self.num_segments - 1), axis=1)
+            return jnp.broadcast_to(found, like.shape)
+        return jnp.take_along_axis(found, jnp.clip(self.segments - 1, 0, self.num_segments - 1), axis=1)
 
     def checked(self, total: jax.Array) -> jax.Array:
         """The total, or NaN if a segment id is out of range."""

@@ -42,6 +42,7 @@ from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 from dfc.games.rng import derive_seed
 from dfc.losses import Loss, grpo_loss
+from dfc.losses.importance import LARGEST
 from dfc.models.transformer import Params
 from dfc.packing import packed, segment
 from dfc.rollout.runner import EpisodeSpec, all_failed
@@ -390,8 +391,9 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
     The fourth argument, log-probabilities under the weights that sampled as the trainer computes them, is read if
     `config.importance_cap` is above 0. None is right for the first update of an iteration only.
     """
-    packing = config.unit != "token" or config.ratio == "sequence"
-    cap = config.importance_cap
+    cap, mode = config.importance_cap, config.importance_mode
+    weighs_sequences = cap > 0 and mode.startswith("sequence")
+    packing = config.unit != "token" or config.ratio == "sequence" or weighs_sequences
 
     def loss(
         logprobs: jax.Array, batch: TokenBatch, reference_logprobs: jax.Array | None, proximal: jax.Array | None = None
@@ -408,6 +410,8 @@ def make_loss(config: GrpoConfig, row_length: int) -> LossFunction:
             kl_coefficient=config.kl_coefficient if reference_logprobs is not None else 0.0,
             proximal_logprobs=proximal if cap else None,
             importance_cap=cap,
+            importance_floor=config.importance_floor,
+            importance_mode=mode,
             unit=config.unit,
             max_length=row_length if config.unit == "fixed_length" else 0.0,
             segments=batch.segments if packing else None,
@@ -427,6 +431,7 @@ def update(
 ) -> Updated:
     """Returns weights and optimizer state after an iteration's updates, and the updates' metrics.
 
+    They are means over the updates; but `importance/max` is the largest, and the gap to the sampler the first one's.
     With `donate` the first update may take the memory of `params`, so that they are lost.
     """
     config, trainer = run.config, run.trainer
@@ -464,6 +469,9 @@ def update(
             "trained_tokens": made.weight,
             **made.metrics,
         }
+        largest = found.pop(LARGEST, None)
+        if largest is not None:
+            metrics[LARGEST] = max(metrics.get(LARGEST, 0.0), largest)
         for name, value in found.items():
             metrics[name] = metrics.get(name, 0.0) + value / len(shares)
         if number == 0:  # later ones include the change of the policy

@@ -41,7 +41,7 @@ class Update:
       loss: mean over the loss's unit.
       gradient_norm: global norm before clipping.
       weight: units the loss was averaged over.
-      metrics: means over the loss's unit.
+      metrics: means over the loss's unit, and what `Loss.metric_means` says of importance weights.
       gap: how far the log-probabilities of action tokens, before this update, are from those in the batch: from the
         reference's where it has them (``drift``), else from the sampler's (``sampler_gap``). With d the new less the
         old: ``sampler_gap/mean`` and ``sampler_gap/max``, of abs(d), and ``sampler_gap/kl``, the mean of exp(d) - 1 -
@@ -519,7 +519,11 @@ def _constrained(tree: Tree, places: Tree) -> Tree:
 
 
 def _add(total: Tree, found: Tree) -> Tree:
-    return jax.tree.map(lambda t, f: t + f.astype(t.dtype), total, found)
+    found = jax.tree.map(lambda t, f: f.astype(t.dtype), total, found)
+    return {
+        "gradients": jax.tree.map(jnp.add, total["gradients"], found["gradients"]),
+        "loss": total["loss"] + found["loss"],  # not leaf by leaf: of importance weights there is a maximum
+    }
 
 
 def _widened(found: Tree, count: int) -> Tree:

@@ -6,6 +6,7 @@ from dfc.config import (
     FusionConfig,
     GroupingConfig,
     Grpo,
+    GrpoConfig,
     MixedPriorityConfig,
     OpponentReplyConfig,
     RewardConfig,
@@ -43,7 +44,7 @@ def problems(config: RlRunConfig) -> list[str]:
         )
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    found += _quality_problems(config) + _deals_problems(config)
+    found += _importance_problems(config.grpo) + _quality_problems(config) + _deals_problems(config)
     for key, name in (("function", config.reward.function), ("text", config.reward.text)):
         try:
             functions.named(name)
@@ -51,6 +52,15 @@ def problems(config: RlRunConfig) -> list[str]:
             found.append(f"reward.{key}={name!r}: {error}{renamed.hint(RewardConfig, key, name)}")
     found += _opponent_problems(config)
     return found + (_stage_problems(config) if isinstance(config, DivideFuseConquer) else [])
+
+
+def _importance_problems(grpo: GrpoConfig) -> list[str]:
+    cap, floor = grpo.importance_cap, grpo.importance_floor
+    if floor and not cap:
+        return [f"grpo.importance_floor={floor}: needs grpo.importance_cap above 0; at 0 nothing is weighted"]
+    if floor > cap:
+        return [f"grpo.importance_floor={floor}: must be at most grpo.importance_cap={cap}, the upper bound"]
+    return []
 
 
 def _quality_problems(config: RlRunConfig) -> list[str]:
@@ -97,6 +107,8 @@ def _without_effect(config: RlRunConfig) -> list[str]:
         found.append("mixed_priority.a, .b and .floor change nothing: mixed_priority.enabled is false")
     if config.acceptance.rule == "always" and config.acceptance.games != AcceptanceConfig().games:
         found.append("acceptance.games changes nothing: acceptance.rule is 'always', which measures nothing")
+    if not config.grpo.importance_cap and config.grpo.importance_mode != GrpoConfig().importance_mode:
+        found.append("grpo.importance_mode changes nothing: grpo.importance_cap is 0, so that nothing is weighted")
     return found
 
 
