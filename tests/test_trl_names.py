@@ -25,7 +25,30 @@ def trl_advantages(scale_rewards):
     return (centered / (rewards.std(dim=1, keepdim=True) + 1e-4) if scale_rewards == "group" else centered).flatten()
 
 
-def trl_grpo(logp, loss_type, *, epsilon=0.2, epsilon_high=0.2, beta=0.0, level="token", cap=None, scale="group"):
+def trl_weights(difference, mode, cap, floor):
+    """TRL's importance weights, [rows, time] or [rows, 1], of masked differences of log-probabilities."""
+    if mode in ("sequence_mask", "sequence_truncate"):
+        difference = difference.sum(dim=-1, keepdim=True)
+    weights = torch.exp(difference)
+    if mode in ("sequence_truncate", "token_truncate"):
+        return torch.clamp(weights, min=floor, max=cap)
+    low = -torch.inf if floor is None else floor
+    return weights.masked_fill((weights < low) | (weights > cap), value=0.0)
+
+
+def trl_grpo(
+    logp,
+    loss_type,
+    *,
+    epsilon=0.2,
+    epsilon_high=0.2,
+    beta=0.0,
+    level="token",
+    cap=None,
+    floor=None,
+    mode="token_truncate",
+    scale="group",
+):
     """TRL's loss of one batch as its documentation and papers state it."""
     mask, gain = torch.tensor(MASK, dtype=torch.float64), trl_advantages(scale)[:, None]
     old, ref, sampled = (torch.tensor(array) for array in (OLD if cap else SAMPLED, REF, SAMPLED))
@@ -35,7 +58,7 @@ def trl_grpo(logp, loss_type, *, epsilon=0.2, epsilon_high=0.2, beta=0.0, level=
     ratio = log_ratio.exp()
     per_token = -torch.minimum(ratio * gain, ratio.clamp(1 - epsilon, 1 + epsilon_high) * gain)
     if cap:
-        per_token = per_token * (old - sampled).exp().clamp(max=cap)
+        per_token = per_token * trl_weights((old - sampled) * mask, mode, cap, floor)
     per_token = per_token + beta * ((ref - logp).exp() - (ref - logp) - 1)
     per_row = (per_token * mask).sum(1)
     return {
@@ -56,14 +79,16 @@ UNITS = {
 }
 
 
-def assert_agrees(ours, theirs, *policy):
-    """The same mean and the same gradient of it by every array of the policy."""
+def assert_agrees(ours, theirs, *policy, gradient=True):
+    """The same mean, and the same gradient of it by every array of the policy."""
     leaves = [torch.tensor(array, requires_grad=True) for array in policy]
     expected = theirs(*leaves)
     expected.backward()
     with jax.enable_x64(True):  # noqa: FBT003 - jax's own signature
         value, grads = jax.value_and_grad(lambda arrays: ours(*arrays).mean)([jnp.asarray(array) for array in policy])
     np.testing.assert_allclose(value, expected.item(), rtol=1e-10)
+    if not gradient:
+        return
     for grad, leaf in zip(grads, leaves, strict=True):
         assert leaf.grad.abs().max() > 0
         np.testing.assert_allclose(grad, leaf.grad.numpy(), rtol=1e-9, atol=1e-12)
@@ -92,6 +117,36 @@ def test_loss_types_are_units(loss_type, theirs, names):
     )
 
 
+MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("floor", [None, 0.8])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_modes_of_importance_sampling_are_modes(loss_type, mode, floor, level):
+    gain = advantages.group_relative(REWARDS).ravel()
+    bounds = {"importance_cap": 1.15, "importance_floor": floor or 0.0, "importance_mode": mode}
+    options = {"proximal_logprobs": OLD, "reference_logprobs": REF, "kl_coefficient": 0.1, "ratio": level, **bounds}
+    by_mean = level == "sequence" and mode.startswith("token")
+    assert_agrees(
+        lambda logp: losses.grpo_loss(logp, SAMPLED, gain, MASK, clip_ratio=0.2, **options, **UNITS[loss_type]),
+        lambda logp: trl_grpo(logp, loss_type, beta=0.1, level=level, cap=1.15, floor=floor, mode=mode),
+        LOGP,
+        gradient=not by_mean,  # docs/losses.md says how they differ; test_importance.py has ours
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_these_weights_some_are_above_the_bounds_some_below_and_some_within(mode):
+    difference = torch.tensor((OLD - SAMPLED) * MASK)
+    free = trl_weights(difference, mode.replace("mask", "truncate"), 99, None)
+    free = free[torch.tensor(MASK) > 0] if mode.startswith("token") else free
+    assert (free > 1.15).any()
+    assert (free < 0.8).any()
+    assert ((free > 0.8) & (free < 1.15)).any()
+
+
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 def test_micro_batches_of_any_cut_give_the_whole_batch(loss_type):
     gain = trl_advantages("group").numpy()
@@ -100,7 +155,7 @@ def test_micro_batches_of_any_cut_give_the_whole_batch(loss_type):
         for rows in (slice(0, 1), slice(1, 4))
     ]
     whole = trl_grpo(torch.tensor(LOGP), loss_type)
-    np.testing.assert_allclose(jax.tree.map(jnp.add, *parts).mean, whole.item(), rtol=1e-5)
+    np.testing.assert_allclose((parts[0] + parts[1]).mean, whole.item(), rtol=1e-5)
 
 
 def test_a_fixed_length_divides_by_the_same_in_every_batch():

@@ -123,7 +123,8 @@ def importance_weights(
     sums = _sums(logs, bounded, units, kept)
     if not of_sequences:
         return ImportanceWeights(bounded, kept, outside, sums)
-    return ImportanceWeights(*(packing.at_positions(x, log_ratio) for x in (bounded, kept, outside)), sums)
+    bounded, kept, outside = (packing.at_positions(x, log_ratio) for x in (bounded, kept, outside))
+    return ImportanceWeights(bounded, kept, outside, sums)
 
 
 def _sums(logs: jax.Array, bounded: jax.Array, units: jax.Array, kept: jax.Array) -> ImportanceSums:

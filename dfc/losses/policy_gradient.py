@@ -264,8 +264,8 @@ def grpo_loss(
       proximal_logprobs: floating [batch, time]; None takes log pi, right for the first update after sampling only.
       importance_cap: 0 or more; 0 turns the correction off, infinity is no upper bound.
       importance_floor: 0 or more, finite and at most the cap; 0 is no lower bound.
-      importance_mode: whose weight it is, and what becomes of one out of bounds; for a sequence's packed rows need
-        `segments`.
+      importance_mode: whose weight it is, and whether one out of bounds is cut or masked; with weights of sequences,
+        packed rows need `segments`.
       ratio: whose likelihood ratio is clipped, a token's or its sequence's; packed rows need `segments` to tell
         sequences apart.
       unit: what is averaged over.
