@@ -85,10 +85,10 @@ def test_the_replies_that_are_allowed_have_probability_1_together(segments, capa
         assert found[key] == pytest.approx(float(np.asarray(alone).sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [1 << 24, 8 * 3 * 4])  # all tokens in one piece, four at a time
+@pytest.mark.parametrize("whole", [1 << 24, 0])  # with the rows of all choices at once, in a loop
 @pytest.mark.parametrize(("temperature", "soft_cap"), [(1.0, None), (1.7, 2.0)])
-def test_values_and_gradients_agree_with_torch(monkeypatch, at_once, temperature, soft_cap):
-    monkeypatch.setattr(logprobs, "_GATHERED", at_once)
+def test_values_and_gradients_agree_with_torch(monkeypatch, whole, temperature, soft_cap):
+    monkeypatch.setattr(logprobs.choices, "_WHOLE", whole)
     rng = np.random.default_rng(0)
     hidden, embedding = rng.normal(size=(10, 8)).astype(np.float32), rng.normal(size=(29, 8)).astype(np.float32)
     choices = np.stack([rng.choice(29, 3, replace=False) for _ in range(10)])

@@ -17,11 +17,12 @@ from typing import NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
+from dfc.logprobs.inputs import checked, logits_of
+
 # Rows of each vocabulary shard whose logits are formed at a time: a multiple of 128, as matrix units like, and no power
 # of two. Rows of 1,024 logits are 4,096 bytes, and all entries of a column fall into the same sets of a CPU's cache.
 VOCAB_CHUNK = 896
 WHOLE_BYTES = 128 * 2**20  # fewer than these, float32 logits of all tokens and the whole vocabulary are held at once
-_GATHERED = 1 << 24  # numbers of the output embedding that are gathered at a time where tokens have few choices
 _Carry = TypeVar("_Carry")
 _Chunks = TypeVar("_Chunks")
 _Results = TypeVar("_Results")
@@ -104,64 +105,6 @@ def token_logprobs_and_entropy(
     return _computed(hidden, output_embedding, targets, token_chunk, vocab_chunk, head)
 
 
-def constrained_logprobs(
-    hidden: jax.Array,
-    output_embedding: jax.Array,
-    targets: jax.Array,
-    choices: jax.Array,
-    *,
-    temperature: float = 1.0,
-    soft_cap: float | None = None,
-) -> jax.Array:
-    """Log-probability of one target per token where only some tokens could be chosen.
-
-    With l as in `token_logprobs` and C the choices of a token::
-
-        logprob[n] = l[n, targets[n]] - log sum_{v in C[n]} exp(l[n, v])
-
-    Only the choices are projected, some tokens at a time. Gradients (reverse mode) flow into `hidden` and
-    `output_embedding`.
-
-    Args:
-      hidden: floating [tokens, width].
-      output_embedding: floating [vocabulary, width].
-      targets: int [tokens], each one of its choices.
-      choices: int [tokens, choices], distinct, padding of -1 after them; the result of a row without any means nothing.
-      temperature: above 0; that of sampling.
-      soft_cap: above 0, or None.
-
-    Returns:
-      float32 [tokens].
-
-    >>> embedding = jnp.log(jnp.asarray([[1.0], [3.0], [5.0]]))
-    >>> found = constrained_logprobs(jnp.ones((1, 1)), embedding, jnp.asarray([1]), jnp.asarray([[0, 1]]))
-    >>> round(float(jnp.exp(found[0])), 4)
-    0.75
-    """
-    tokens, most = choices.shape
-    at_once = min(tokens, max(1, _GATHERED // (most * hidden.shape[1])))
-    chunks = -(-tokens // at_once)
-
-    @jax.checkpoint  # the rows that are gathered are gathered again, not kept
-    def one_chunk(chunk: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        rows, target, allowed = chunk
-        given = (allowed >= 0) | (allowed[:, :1] < 0)  # without any choice all places count: no infinity, no NaN
-        gathered = jnp.asarray(output_embedding)[jnp.maximum(allowed, 0)]
-        logits = jnp.einsum("nd,nmd->nm", rows, gathered, preferred_element_type=jnp.float32)
-        if soft_cap is not None:
-            logits = soft_cap * jnp.tanh(logits / soft_cap)
-        logits = logits / temperature
-        chosen = jnp.where(allowed == target[:, None], logits, 0).sum(axis=1)
-        return chosen - jax.nn.logsumexp(logits, axis=1, where=given)
-
-    def cut(values: jax.Array, filled: int) -> jax.Array:
-        missing = ((0, chunks * at_once - tokens), *((0, 0),) * (values.ndim - 1))
-        return jnp.pad(values, missing, constant_values=filled).reshape(chunks, at_once, *values.shape[1:])
-
-    found: jax.Array = jax.lax.map(one_chunk, (cut(hidden, 0), cut(targets, 0), cut(choices, -1)))
-    return found.reshape(-1)[:tokens]
-
-
 class _Tile(NamedTuple):
     """A share of the vocabulary, the same positions of every shard."""
 
@@ -183,9 +126,7 @@ class _Head:
 
     def logits(self, projections: jax.Array) -> jax.Array:
         """Projections to the vocabulary, float32, capped and divided by the temperature."""
-        if self.soft_cap is not None:
-            projections = self.soft_cap * jnp.tanh(projections / self.soft_cap)
-        return projections / self.temperature
+        return logits_of(projections, self.temperature, self.soft_cap)
 
     def projection_gradient(
         self,
@@ -242,9 +183,8 @@ def _computed(
     """Log-probabilities and entropies (0 if not asked for), [tokens] each."""
     if vocab_chunk is not None:
         head = dataclasses.replace(head, vocab_chunk=vocab_chunk)
-    _check(hidden, embedding, targets, token_chunk, head)
-    dtype = hidden.dtype if hidden.dtype == embedding.dtype else jnp.float32
-    arrays = hidden.astype(dtype), embedding.astype(dtype), targets.astype(jnp.int32)
+    counts = {"token_chunk": token_chunk, "vocab_chunk": head.vocab_chunk, "vocab_shards": head.vocab_shards}
+    arrays = checked("token_logprobs", hidden, embedding, targets, counts, head.temperature, head.soft_cap)
     tokens, vocabulary = hidden.shape[0], embedding.shape[0]
     # A shard of the vocabulary is on a device of its own, which `_all_chunks` handles.
     unsplit = vocab_chunk is None and head.vocab_shards == 1 and (token_chunk is None or token_chunk >= tokens)
@@ -454,35 +394,3 @@ def _is_target(tile: _Tile, targets: jax.Array) -> jax.Array:
 def _finite_or_0(x: jax.Array) -> jax.Array:
     """A reference to subtract from logits: if all are -inf, or one is inf, they are left as they are."""
     return jnp.where(jnp.isfinite(x), x, 0)
-
-
-def _check(hidden: jax.Array, embedding: jax.Array, targets: jax.Array, token_chunk: int | None, head: _Head) -> None:
-    for name, array in (("hidden", hidden), ("output_embedding", embedding)):
-        if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(
-                f"token_logprobs: {name} must be floating with two axes, got {array.dtype} {list(array.shape)};"
-                " flatten [batch, time, width] to [tokens, width]"
-            )
-    if hidden.shape[1] != embedding.shape[1]:
-        raise ValueError(
-            f"token_logprobs: hidden has width {hidden.shape[1]} but output_embedding, [vocabulary, width], has"
-            f" {embedding.shape[1]}; transpose a [width, vocabulary] matrix"
-        )
-    if targets.shape != hidden.shape[:1] or not jnp.issubdtype(targets.dtype, jnp.integer):
-        raise ValueError(
-            f"token_logprobs: targets must be int [tokens] = {list(hidden.shape[:1])}, got {targets.dtype}"
-            f" {list(targets.shape)}"
-        )
-    sizes = {"token_chunk": token_chunk, "vocab_chunk": head.vocab_chunk, "vocab_shards": head.vocab_shards}
-    for name, number in sizes.items():
-        if number is not None and number < 1:
-            raise ValueError(f"token_logprobs: {name} must be 1 or more, got {number}")
-    if embedding.shape[0] % head.vocab_shards:
-        raise ValueError(
-            f"token_logprobs: vocab_shards must divide the vocabulary of {embedding.shape[0]} tokens, got"
-            f" {head.vocab_shards}; use 1 if the vocabulary axis is not split over devices"
-        )
-    if not head.temperature > 0:
-        raise ValueError(f"token_logprobs: temperature must be above 0, got {head.temperature}; use 1 if greedy")
-    if head.soft_cap is not None and not head.soft_cap > 0:
-        raise ValueError(f"token_logprobs: soft_cap must be above 0 or None, got {head.soft_cap}")
