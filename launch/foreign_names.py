@@ -104,6 +104,26 @@ TABLE: tuple[ForeignName, ...] = (
     ForeignName({"num_generations": "TRL, Tunix"}, ("group_size", "samples")),
     ForeignName({"rollout.n": "verl", "rollout_n": "verl"}, ("group_size", "samples")),
     ForeignName(
+        {"filter_groups.enable": "verl", "dynamic_sampling": "Tunix"},
+        ("refill",), "", "how many rounds of further groups; 0 turns it off",
+    ),
+    ForeignName(
+        {"max_num_gen_batches": "verl"},
+        ("refill",), "", "verl's less 1, as the first games are no round; there is always a limit",
+    ),
+    ForeignName(
+        {"filter_groups.metric": "verl", "gen_batch_size": "verl"},
+        note="nothing to set: groups are told apart by their rewards, and as many are played as teach nothing",
+    ),
+    ForeignName(
+        {"degenerate_group_masking": "Tunix"},
+        note="nothing to set: episodes of advantage 0 are in the loss for its KL term alone",
+    ),
+    ForeignName(
+        {"replay_buffer_size": "TRL"},
+        ("refill",), "", "another cure for groups that teach nothing: further ones, never earlier ones",
+    ),
+    ForeignName(
         {"loss_type": "TRL, verl", "loss_agg_mode": "verl, Tunix"},
         ("grpo.unit", "preference_weight", "normalize_length"), "", "docs/losses.md says which is which",
     ),

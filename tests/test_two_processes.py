@@ -121,7 +121,7 @@ def finished(processes):
 # ---- a whole run ------------------------------------------------------------------------------------------------
 
 
-SHORTER = ["divide_iterations=1", "group_size=2", "grouping.trials=4", "acceptance.games=2"]
+SHORTER = ["divide_iterations=1", "group_size=2", "grouping.trials=4", "acceptance.games=2", "refill=1"]
 FLAGS = [
     "--config=configs/smoke.py",
     "--config.model.path=model",
@@ -190,7 +190,9 @@ def test_the_first_process_alone_writes_the_folder_and_speaks(place, whole):
     assert "report:" in output
     assert "iteration" not in other_output + "".join(path.name for path in place.iterdir())
     folder = place / "whole"
-    assert [record["step"] for record in result(folder)[0]] == [1, 2, 3]
+    metrics = result(folder)[0]
+    assert [record["step"] for record in metrics] == [1, 2, 3]
+    assert sum(record["metrics"]["refill/groups"] for record in metrics) > 0  # both have played them
     assert len(json.loads((folder / "versions.json").read_text())["starts"]) == 1
     assert len(list((folder / "tensorboard").iterdir())) == 1
     assert huggingface.load(folder / "policy", dtype="float32")

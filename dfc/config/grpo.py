@@ -173,6 +173,9 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     Attributes:
       groups_per_game: groups of episodes per game and iteration on average, of a rollout seed each (the paper's S: 50).
       group_size: episodes of a group, which are compared with each other for the advantages (the paper's r).
+      refill: how many times an iteration at most plays further groups, on other deals, in the place of those whose
+        rewards are all equal, which teach nothing: each time as many of each game as it still has
+        (`dfc.training.refill`). An iteration then plays up to 1 + `refill` times its games.
       opponent: who plays the other seat of training games: the ``initial`` policy, the best policy so far
         ``itself`` (the paper's), a ``pool`` of past ones, or a player: ``random_legal``, ``simple``, ``strong``, a
         folder with weights or a run, ``tiny_player``, ``http://HOST/v1#MODEL``. A model has the shape and tokenizer of
@@ -211,6 +214,7 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
 
     groups_per_game: Count = 16
     group_size: SeveralCount = 8
+    refill: CountOrZero = 0
     opponent: str = "initial"
     opponent_reply: OpponentReplyConfig = OpponentReplyConfig()
     teacher_errors: Literal["replace", "leave_out", "count"] = "count"
@@ -234,7 +238,10 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     evaluation: MatchesConfig = MatchesConfig()
 
     def most_groups(self, games: int) -> int:
-        """Returns how many groups of episodes an iteration over a number of games plays, at most."""
+        """Returns how many groups of episodes an iteration over a number of games trains on, at most.
+
+        So many are played too, and with `refill` up to so many in every round of it.
+        """
         return self.groups_per_iteration or self.groups_per_game * games
 
 

@@ -280,6 +280,7 @@ def method_of(config: DivideFuseConquer) -> Method:
         loss=imitation_loss(config.batch.row_length),
         play=functools.partial(rl.play_games, initial=True),
         advantages=lambda now, episodes, _: won_sequences(episodes, config, now.seed("half negative")),
+        refill=None,
         reads_reference=False,
         reads_turns=False,
     )

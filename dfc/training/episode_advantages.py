@@ -1,6 +1,7 @@
 """Advantages of episodes and of their turns: how much better they did than those that share their baseline."""
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,24 @@ from dfc.episodes import Episode
 from dfc.errors import TrainingError
 from dfc.samples import Sample
 from dfc.scoring import episode_rewards
-from dfc.scoring.episode_rewards import Reward
+from dfc.scoring.episode_rewards import Reward, total
+
+
+def group_members(episodes: Sequence[Episode]) -> np.ndarray:
+    """Returns which episodes form a group, int [groups, size]: same game, same deal, same seat."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
+    for index, episode in enumerate(episodes):
+        groups[episode.group, episode.seat].append(index)
+    return np.asarray(list(groups.values()))
+
+
+def relative(
+    episodes: Sequence[Episode], values: Sequence[Reward], members: np.ndarray, config: GrpoConfig
+) -> np.ndarray:
+    """Returns `of_turns`, float32 [episodes, turns], where any reward is one of turns, else `of_episodes`."""
+    if any(isinstance(value, list) for value in values):
+        return of_turns(episodes, values, members, config)
+    return of_episodes(episodes, [total(value) for value in values], members, config)
 
 
 def of_episodes(

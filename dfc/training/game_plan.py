@@ -51,23 +51,27 @@ def allocate(games: Sequence[str], win_rates: Mapping[str, float], config: RlRun
     return dict(zip(games, seeds.tolist(), strict=True))
 
 
-def rollout_specs(seeds: Mapping[str, int], config: RlRunConfig, stage: str, iteration: int) -> list[EpisodeSpec]:
+def rollout_specs(
+    seeds: Mapping[str, int], config: RlRunConfig, stage: str, iteration: int, *, refill: int = 0
+) -> list[EpisodeSpec]:
     """Returns `group_size` episodes of every rollout seed; seats alternate from seed to seed.
 
-    Episodes of one group follow each other, and games take turns, so that all lengths are in flight together.
+    Episodes of one group follow each other, and games take turns, so that all lengths are in flight together. Of a
+    round of `refill`, from 1, they have seeds of their own; 0: those that an iteration begins with.
     """
     seed, options = config.seed, config.games
+    purpose, rounds = ("refill", (refill,)) if refill else ("rollout", ())
     place = iteration if config.randomize_seeds else 0
     specs: list[tuple[float, EpisodeSpec]] = []
     group = 0
     for game, count in seeds.items():
         made = registry.make(game, **options[game])
         for index in range(count):
-            deal = derive_seed("rollout deal", seed, stage, game, place, index)
+            deal = derive_seed(f"{purpose} deal", seed, stage, game, place, *rounds, index)
             deal = deal % config.tasks if config.tasks else deal
             for copy in range(config.group_size):
-                sampling_seed = derive_seed("rollout draws", seed, stage, game, iteration, index, copy)
-                seat = matches.policy_seat(game, made, index + iteration, config.learner_roles)
+                sampling_seed = derive_seed(f"{purpose} draws", seed, stage, game, iteration, *rounds, index, copy)
+                seat = matches.policy_seat(game, made, index + iteration + refill, config.learner_roles)
                 spec = EpisodeSpec(game, options[game], deal, seat, group, sampling_seed, config.random_action_rate)
                 specs.append((index / count, spec))
             group += 1
@@ -121,10 +125,13 @@ def epoch_specs(
 
 
 def games_played(config: RlRunConfig, turns: int) -> tuple[int, int]:
-    """Returns the games that `turns` (iterations x games of each) train on, and those that decide what is kept."""
+    """Returns the games that `turns` (iterations x games of each) play to train on, and those that decide what is kept.
+
+    With `RlRunConfig.refill` these are the most that they may play: every group of every round teaches nothing.
+    """
     judged = 0 if config.acceptance.rule == "always" else config.acceptance.games
     groups = turns * config.most_groups(len(config.games)) // max(1, len(config.games))
-    return groups * config.group_size, turns * judged
+    return groups * config.group_size * (1 + config.refill), turns * judged
 
 
 def games_lines(config: RlRunConfig) -> list[str]:

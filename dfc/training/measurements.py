@@ -56,7 +56,9 @@ def forecast_lines(run: GamesRun, turns: int, between: int = 0) -> list[str]:
     config = run.config
     opponents = sum(min(2, info.seats) for info in run.workers.info.values())  # a game for two also has a random one
     final = 2 * opponents * config.evaluation.games  # of the initial policy as of the final one
-    return forecast.lines(run.pace, *game_plan.games_played(config, turns), between + final, config.shorter)
+    lines = forecast.lines(run.pace, *game_plan.games_played(config, turns), between + final, config.shorter)
+    more = f"the games to train on are at most so many: refill={config.refill} plays further groups where groups teach"
+    return [*lines, f"{more} nothing, up to {config.refill} times as many as planned"] if config.refill else lines
 
 
 def without_opponent(rows: list[dict[str, Any]], workers: RolloutWorkers) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from dfc import multihost, packing
 from dfc.config import RlRunConfig
 from dfc.episodes import Episode
-from dfc.errors import TrainingError
+from dfc.errors import ConfigError, TrainingError
 from dfc.games.rng import derive_seed
 from dfc.packing import Segment, segment
 from dfc.runs.run_folder import RunFolder
@@ -149,6 +149,9 @@ class Method:
       policies: names of the policies that are trained, where they are several: `State.best` then has a tree of each,
         the first one plays the matches, and `play`, `advantages` and `update` are the method's own; no update may
         take the memory of the policies.
+      refill: plays so many further groups of each game in a round, from 1 (`RlRunConfig.refill`), by the policy and
+        against the opponent of `play`, so that one with a `play` of its own has its own here too; None: the method has
+        no use for groups with spread, and refuses the setting.
       reads_reference: whether the loss compares with the initial policy.
       asks_reference: whether a function asks for `Iteration.reference_logprobs`.
       reads_turns: whether `advantages` knows what to do with rewards of turns.
@@ -161,12 +164,19 @@ class Method:
     update: Callable[[Iteration, Any], Updated]
     accept: Callable[[Iteration, Played, Updated], Verdict]
     policies: tuple[str, ...] = ()
+    refill: Callable[[Iteration, Mapping[str, int], int], Played] | None = None
     reads_reference: bool = False
     asks_reference: bool = False
     reads_turns: bool = False
 
     def open(self, config: RlRunConfig, folder: RunFolder, stop: Stop) -> GamesRun:
-        """Returns what is open while a run of the method trains (`GamesRun.open`)."""
+        """Returns what is open while a run of the method trains (`GamesRun.open`).
+
+        Raises:
+          ConfigError: the configuration asks for `refill`, which the method does not have.
+        """
+        if config.refill and self.refill is None:
+            raise ConfigError([f"refill={config.refill}: must be 0, as this method plays no further groups"])
         return GamesRun.open(
             config,
             folder,

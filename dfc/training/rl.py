@@ -37,7 +37,7 @@ import numpy as np
 from dfc import multihost, rewards
 from dfc.config import GrpoConfig, RlRunConfig
 from dfc.episodes import Episode
-from dfc.errors import DivergenceError, TrainingError
+from dfc.errors import ConfigError, DivergenceError, TrainingError
 from dfc.evaluation import matches
 from dfc.evaluation.statistics import Record
 from dfc.games.rng import derive_seed
@@ -51,7 +51,8 @@ from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch, choices_metrics
 from dfc.scoring import episode_rewards
 from dfc.scoring.episode_rewards import Reward, total
-from dfc.training import episode_advantages, game_plan, teacher_errors
+from dfc.training import episode_advantages, game_plan, refill, teacher_errors
+from dfc.training.episode_advantages import group_members
 from dfc.training.games_run import GamesRun, State
 from dfc.training.method import Iteration, Method, Played, Shares, Verdict
 from dfc.training.run import Updated, loop
@@ -67,6 +68,7 @@ def grpo(config: RlRunConfig) -> Method:
         advantages=group_advantages,
         update=update_policy,
         accept=keep_or_drop,
+        refill=further_games,
         reads_reference=config.grpo.kl_coefficient > 0,
         reads_turns=True,
     )
@@ -77,8 +79,26 @@ def grpo(config: RlRunConfig) -> Method:
 
 def play_games(now: Iteration, *, initial: bool = False) -> Played:
     """Plays an iteration's games (Algorithm 2, lines 4 to 16), by the trained policy or the initial one."""
-    run, config, place = now.run, now.config, (now.stage, now.state.iteration)
-    groups, specs = game_plan.planned(now.games, now.state.win_rates, config, *place)
+    plan = game_plan.planned(now.games, now.state.win_rates, now.config, now.stage, now.state.iteration)
+    return _play(now, *plan, initial=initial)
+
+
+def further_games(now: Iteration, counts: Mapping[str, int], number: int) -> Played:
+    """Plays further groups of an iteration's games in a round, from 1 (`dfc.training.refill`)."""
+    specs = game_plan.rollout_specs(counts, now.config, now.stage, now.state.iteration, refill=number)
+    return _play(now, dict(counts), specs, refill_round=number)
+
+
+def _play(
+    now: Iteration,
+    groups: dict[str, int],
+    specs: Sequence[EpisodeSpec],
+    *,
+    initial: bool = False,
+    refill_round: int = 0,
+) -> Played:
+    """Plays games of an iteration, and settles what the other seat's errors ended."""
+    run, config = now.run, now.config
     player = PolicyWeights(run.workers.initial_params) if initial else run.policy(now.state.best)
     opponent, who = game_plan.choose_opponent(run, now.state, now.seed("opponent"))
     both = config.train_both_seats and config.opponent == "itself"
@@ -88,9 +108,17 @@ def play_games(now: Iteration, *, initial: bool = False) -> Played:
         return run.workers.play(some, player, opponent, name=who, both_seats=both, opponent_reply=reply)
 
     found = play(specs)
-    refuse_all_failed(found)
-    handling, replays = config.teacher_errors, config.teacher_replays
-    settled = teacher_errors.settle(specs, found, handling, replays=replays, seed=now.seed("teacher errors"), play=play)
+    if not refill_round:  # of few games all may fail; no group of those takes a place
+        refuse_all_failed(found)
+    settled = teacher_errors.settle(
+        specs,
+        found,
+        config.teacher_errors,
+        replays=config.teacher_replays,
+        seed=now.seed(f"refill {refill_round} teacher errors" if refill_round else "teacher errors"),
+        play=play,
+        further=refill_round > 0,
+    )
     return Played(settled.played, settled.trained, settled.sources, settled.notes, groups, who, settled.metrics)
 
 
@@ -136,14 +164,12 @@ def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str,
     run, state = now.run, now.state
     begun = time.perf_counter()
     played = method.play(now)
-    values = method.reward(now, played.episodes)
-    if not method.reads_turns and any(isinstance(value, list) for value in values):
-        raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
+    values = rewarded(method, now, played)
+    if now.config.refill:
+        played, values = refilled(method, now, played, values)
     label = {"stage": now.stage, "iteration": state.iteration + 1, "kind": "train"}
     noted = list(zip(played.episodes, values, played.notes, strict=True))
     run.folder.append("episodes", (e.record(**label, **on_record(v), **note) for e, v, note in noted))
-    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played.episodes])
-    multihost.require_equal("rewards", [(np.asarray(value, np.float64),) for value in values])
     rolled_out = time.perf_counter()
 
     shares = method.advantages(now, played.trained, [values[source] for source in played.sources])
@@ -187,6 +213,34 @@ def iterate(method: Method, now: Iteration) -> tuple[dict[str, float], dict[str,
         "tokens_per_second": tokens / seconds,
     }
     return metrics, clock
+
+
+def rewarded(method: Method, now: Iteration, played: Played) -> Sequence[Reward]:
+    """Returns the rewards of games, which all processes have played and rewarded alike.
+
+    Raises:
+      TrainingError: a reward is one of turns, and the method takes none. DfcError: processes differ.
+    """
+    values: Sequence[Reward] = method.reward(now, played.episodes)
+    if not method.reads_turns and any(isinstance(value, list) for value in values):
+        raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
+    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played.episodes])
+    multihost.require_equal("rewards", [(np.asarray(value, np.float64),) for value in values])
+    return values
+
+
+def refilled(
+    method: Method, now: Iteration, played: Played, values: Sequence[Reward]
+) -> tuple[Played, Sequence[Reward]]:
+    """Returns an iteration's games, with further groups where groups teach nothing (`dfc.training.refill`)."""
+    play = method.refill
+    assert play is not None  # noqa: S101 - `Method.open` has refused it
+
+    def further(counts: Mapping[str, int], number: int) -> tuple[Played, Sequence[Reward]]:
+        found = play(now, counts, number)
+        return found, rewarded(method, now, found)
+
+    return refill.refilled(played, values, now.config.refill, now.config.grpo, further)
 
 
 def on_record(reward: Reward) -> dict[str, Any]:
@@ -266,8 +320,12 @@ def train(
     `save_last`, and otherwise by the caller after what follows it.
 
     Raises:
-      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue.
+      Interrupted: a stop was asked for. TrainingError: training has diverged; says how to continue. ConfigError: the
+        method plays games in a way of its own, and the further ones of `refill` in GRPO's.
     """
+    asked = run.config.refill
+    if asked and method.refill is further_games and method.play is not play_games:
+        raise ConfigError([f"refill={asked}: must be 0, as this method has a `play` of its own and no `refill` to it"])
 
     def once(state: State) -> tuple[dict[str, float], dict[str, float]]:
         try:
@@ -314,14 +372,6 @@ def refuse_all_failed(episodes: Sequence[Episode]) -> None:
         raise TrainingError(f"{game}: every game failed, the first with: {failure}")
 
 
-def group_members(episodes: Sequence[Episode]) -> np.ndarray:
-    """Returns which episodes form a group, int [groups, size]: same game, same deal, same seat."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)  # the seats of one group see different games
-    for index, episode in enumerate(episodes):
-        groups[episode.group, episode.seat].append(index)
-    return np.asarray(list(groups.values()))
-
-
 # ---- update ----------------------------------------------------------------------------------------------------------
 
 
@@ -333,11 +383,8 @@ def sequences(episodes: Sequence[Episode], values: Sequence[Reward], config: RlR
     is trained on for its KL term where that has a coefficient above 0, and left out otherwise.
     """
     members, samples = group_members(episodes), [e.sample for e in episodes]
-    by_turn = any(isinstance(value, list) for value in values)
-    if by_turn:
-        relative = episode_advantages.of_turns(episodes, values, members, config.grpo)
-    else:
-        relative = episode_advantages.of_episodes(episodes, [total(v) for v in values], members, config.grpo)
+    relative = episode_advantages.relative(episodes, values, members, config.grpo)
+    by_turn = relative.ndim > 1
     dropped = np.zeros(relative.shape, np.bool_)
     if config.half_negative:
         dropped = ~rewards.keep_half_of_negatives(relative.ravel(), seed).reshape(relative.shape)

@@ -81,16 +81,19 @@ def settle(
     replays: int,
     seed: int,
     play: PlayAgain,
+    further: bool = False,
 ) -> Settled:
     """Returns what to learn from instead of games that the other seat's error ended.
 
     All processes return the same: they agree on what is an error, and the random choices depend on the seed only. With
     ``leave_out`` nothing is played again, ``count`` changes nothing and there may be several episodes for each of
     `specs`, of which those of one group have the same `group` and seat. One game is played again `replays` times at
-    most.
+    most. `further` games are those of `dfc.training.refill`, which nothing depends on: a group of them without any good
+    game is left out, and no other one is learned from twice.
 
     Raises:
-      TrainingError: no group has a game that is no error of the other seat; with ``leave_out``, no game at all.
+      TrainingError: no group has a game that is no error of the other seat; with ``leave_out``, no game at all. Not of
+        `further` games.
     """
     if handling == "count":
         played = list(episodes)
@@ -100,9 +103,9 @@ def settle(
     if handling == "replace":
         for attempt in range(1, replays + 1):
             settling.play_again(attempt, play)
-        settling.replace(seed)
+        settling.replace(seed, further=further)
     else:
-        settling.leave_out()
+        settling.leave_out(further=further)
     settling.metrics["teacher/errors"] = float(errors)
     return settling.done()
 
@@ -139,14 +142,14 @@ class _Settling:
         self.errors += _agreed(found)
         self.metrics["teacher/replayed"] += len(bad)
 
-    def replace(self, seed: int) -> None:
+    def replace(self, seed: int, *, further: bool) -> None:
         """Lets other games stand in for those that are errors still."""
         bad = set(self.bad())
         groups: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
         for number, spec in enumerate(self.specs):
             groups[spec.group, spec.seat].append(number)
         good = [members for members in groups.values() if not bad.issuperset(members)]
-        if not good:
+        if not good and not further:
             raise self._nothing_left()
         rng = np.random.Generator(np.random.Philox(seed))
         sources = list(self.sources)
@@ -156,19 +159,25 @@ class _Settling:
                 if number in bad:
                     self._note(number, "replaced")
                     sources[number] = fine[int(rng.integers(len(fine)))]
-        for members in groups.values():
-            if bad.issuperset(members):
+        spoiled = [members for members in groups.values() if bad.issuperset(members)]
+        for members in spoiled:
+            if further:
+                for number in members:
+                    self._note(number, "left_out")
+            else:
                 stands_in = good[int(rng.integers(len(good)))]
                 for number, other in zip(members, stands_in, strict=True):
                     self._note(number, "group_replaced")
                     sources[number] = sources[other]
-        self.metrics["teacher/replaced"] = float(len(bad))
-        self.metrics["teacher/replaced_groups"] = float(len(groups) - len(good))
+        lost = sum(map(len, spoiled)) if further else 0
+        self.metrics["teacher/replaced"] = float(len(bad) - lost)
+        self.metrics["teacher/replaced_groups"] = float(0 if further else len(spoiled))
+        self.metrics["teacher/left_out"] = float(lost)
         self.sources = sources
 
-    def leave_out(self) -> None:
+    def leave_out(self, *, further: bool) -> None:
         bad = self.bad()
-        if len(bad) == len(self.specs):
+        if len(bad) == len(self.specs) and not further:
             raise self._nothing_left()
         for number in bad:
             self._note(number, "left_out")

@@ -44,7 +44,8 @@ def problems(config: RlRunConfig) -> list[str]:
         )
     if config.adapter.base != "full" and config.adapter.rank == 0:
         found.append("adapter.base='nf4': quantized weights are not trained themselves; set adapter.rank above 0")
-    found += _importance_problems(config.grpo) + _quality_problems(config) + _deals_problems(config)
+    found += _importance_problems(config.grpo) + _quality_problems(config)
+    found += _deals_problems(config) + _refill_problems(config)
     for key, name in (("function", config.reward.function), ("text", config.reward.text)):
         try:
             functions.named(name)
@@ -92,6 +93,25 @@ def _deals_problems(config: RlRunConfig) -> list[str]:
         found.append(
             f"groups_per_iteration={config.groups_per_iteration}: must be at most {total}, the instances of an epoch"
         )
+    return found
+
+
+def _refill_problems(config: RlRunConfig) -> list[str]:
+    if not config.refill:
+        return []
+    found, zero = [], f"refill={config.refill}: must be 0 with"
+    if config.grpo.baseline == "role":
+        found.append(
+            f"{zero} grpo.baseline='role', which compares all episodes of the iteration in a game and seat: a group"
+            " whose rewards are all equal teaches too. Or take 'group' or 'leave_one_out'"
+        )
+    if config.deals == "epochs":
+        found.append(
+            f"{zero} deals='epochs', which has every task once: there are no other deals to play. Or take 'random',"
+            " with tasks for how many there are"
+        )
+    if isinstance(config, DivideFuseConquer) and config.method == "imitate_wins":
+        found.append(f"{zero} method='imitate_wins', which imitates won games and compares no rewards")
     return found
 
 

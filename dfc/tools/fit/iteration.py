@@ -101,6 +101,8 @@ class ProgramCalls:
     Attributes:
       unit: an iteration of reinforcement learning, an update on rows, or all games of a stage that only plays.
       episodes: of it, or rows.
+      further: episodes at most beside them that are played where groups teach nothing, and counted in `decode` and
+        `prefill` (`RlRunConfig.refill`).
       decode: calls that sample in every row, each for all its steps.
       prefill: calls that only prefill, in every row.
       micro_batches: forward and backward passes.
@@ -112,6 +114,7 @@ class ProgramCalls:
 
     unit: str
     episodes: int
+    further: int = 0
     decode: int = 0
     prefill: int = 0
     micro_batches: int = 0
@@ -125,7 +128,8 @@ class ProgramCalls:
         if not self.decode:
             return f"{self.unit} of {self.episodes} rows, {lengths.episode} tokens each"
         share = f"{lengths.generated_share:.0%} of them sampled"
-        return f"{self.unit}, {self.episodes} episodes of {lengths.episode} tokens per episode, {share}"
+        more = f", and up to {self.further} of further groups (refill)" if self.further else ""
+        return f"{self.unit}, {self.episodes} episodes of {lengths.episode} tokens per episode, {share}{more}"
 
 
 # ---- stages ----------------------------------------------------------------------------------------------------------
@@ -260,9 +264,11 @@ def runs(config: RunConfig, lengths: Lengths, workload: Workload, episodes: int 
         "all games" if not workload.trains else "one iteration" if workload.plays else "one update", episodes
     )
     if workload.plays:
-        waves, generated = episodes / workload.call_rows, lengths.episode * lengths.generated_share
+        further = episodes * config.refill if isinstance(config, RlRunConfig) else 0
+        waves, generated = (episodes + further) / workload.call_rows, lengths.episode * lengths.generated_share
         found = dataclasses.replace(
             found,
+            further=further,
             decode=math.ceil(waves * generated / workload.steps),
             prefill=math.ceil(waves * (lengths.episode - generated) / workload.prefill),
         )
