@@ -23,7 +23,7 @@ from test_teacher_errors import BAD, iteration
 from test_turn_rewards import episode as dialogue
 
 from dfc import validation
-from dfc.config import DivideFuseConquer, Grpo, GrpoConfig, RewardConfig, RolloutConfig
+from dfc.config import DivideFuseConquer, Grpo, GrpoConfig, OpponentPoolConfig, RewardConfig, RolloutConfig
 from dfc.errors import ConfigError, TrainingError
 from dfc.games.rng import derive_seed
 from dfc.methods import divide_fuse_conquer, grpo
@@ -31,7 +31,7 @@ from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Interrupted, Stop
 from dfc.tools.fit import iteration as fit
 from dfc.tools.fit.workload import Workload
-from dfc.training import game_plan, rl
+from dfc.training import game_plan, rl, teacher_errors
 from dfc.training.method import Played
 from dfc.training.refill import refilled, teach_nothing
 from dfc.training.teacher_errors import settle
@@ -383,11 +383,33 @@ def nothing_to_tell(_):
 
 
 def test_the_opponent_of_a_round_is_that_of_the_iteration(tmp_path):
-    records, _, _ = recorded(tmp_path / "run", opponent="pool", games={"TicTacToe-v0": {}})
-    for number in (1, 2, 3):
-        here = [one for one in records if one["iteration"] == number]
-        assert len({one["opponent"] for one in here}) == 1
-        assert any("refill" in one for one in here)
+    pool = {"opponent": "pool", "pool": OpponentPoolConfig(every=1, choice="uniform")}
+    records, _, _ = recorded(tmp_path / "run", **pool, games={"TicTacToe-v0": {}}, iterations=6)
+    met = [{one["opponent"] for one in records if one["iteration"] == number} for number in range(1, 7)]
+    assert [len(here) for here in met] == [1] * 6
+    assert len(set.union(*met)) > 2
+    assert {one["iteration"] for one in records if "refill" in one} == set(range(1, 7))
+
+
+def test_further_games_are_settled_as_such_and_may_all_fail(tmp_path):
+    calls = []
+
+    def settled(some, episodes, handling, *, seed, further, **more):
+        if further:
+            episodes = [dataclasses.replace(one, failure="gone") for one in episodes]
+        calls.append((seed, further, handling, len(some)))
+        return settle(some, episodes, handling, seed=seed, further=further, **more)
+
+    with mock.patch.object(teacher_errors, "settle", settled):
+        records, metrics, _ = recorded(tmp_path / "run", teacher_errors="replace", teacher_replays=0, iterations=1)
+    assert [further for _, further, *_ in calls] == [False, True, True]
+    assert len({seed for seed, *_ in calls}) == 3
+    assert {handling for _, _, handling, _ in calls} == {"replace"}
+    assert metrics[0]["refill/left"] == metrics[0]["refill/dead"] > 0
+    (_, _, _, first), *rounds = calls
+    assert metrics[0]["teacher/left_out"] == sum("left_out" in one.values() for one in records) > 0
+    assert metrics[0]["refill/groups"] == sum(count for *_, count in rounds) / 3
+    assert first == 24
 
 
 def settings(**more):
