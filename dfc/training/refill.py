@@ -26,6 +26,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from dfc.config import GrpoConfig
 from dfc.episodes import Episode
 from dfc.scoring.episode_rewards import Reward
@@ -45,8 +47,7 @@ def teach_nothing(episodes: Sequence[Episode], values: Sequence[Reward], config:
         return {}
     members = episode_advantages.group_members(episodes)
     relative = episode_advantages.relative(episodes, values, members, config)
-    some = relative.reshape(len(episodes), -1).any(axis=1)
-    teaching = {episode.group for episode, one in zip(episodes, some, strict=True) if one}
+    teaching = {episode.group for episode, own in zip(episodes, relative, strict=True) if np.any(own)}
     return {episode.group: episode.game for episode in episodes if episode.group not in teaching}
 
 
