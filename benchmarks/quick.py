@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
             "cold_start.py",
             "serving.py",
             "decode_bytes.py",
+            "kept_sets_cost.py",
             "rollouts.py",
             "rollout_growth.py",
             "quickstart.py",
