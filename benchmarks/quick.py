@@ -20,6 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COMMANDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dfc_study.py", "lsp_study.py", "paprika_study.py", "playpen_study.py"), ("--list",)),
+    "kept_sets_study.py": ("--list",),
     **dict.fromkeys(
         (
             "schedules.py",
