@@ -6,9 +6,11 @@
 Part A: `configs/quickstart.py`, seeds 3 to 5, in two arms: `none` samples as the file says (temperature 1, no filter),
 `min_p` at temperature 1.3 with min-p 0.1. A third arm, `uncorrected`, seed 3 only, samples as `min_p`, and its update
 normalises over the whole vocabulary as if no filter had been on: the sets that were kept are dropped from what is
-trained on. That recipe takes no method of one's own, so this script puts another one in the place of
+trained on. That recipe takes no custom method, so this script puts another one in the place of
 `divide_fuse_conquer.method_of`, in the process of that run alone.
 Part B: SmolLM2-135M at Nim by `configs/smollm2.py`, one seed, plain and with the same sampling.
+Part C: what further groups in the place of those that teach nothing cost and bring (`refill`): the recipe `grpo` from
+where `none` of seed 3 ended, at the same games against the bundled model, three times in one process.
 Every policy is measured after its run by games on deals that no training used, against the initial policy: all under
 one plain sampling (temperature 1, no filter), and under its arm's own; both seats sample alike.
 
@@ -42,17 +44,13 @@ MIN_P = {"temperature": 1.3, "min_p": 0.1}
 ARMS = {"none": PLAIN, "min_p": MIN_P, "uncorrected": MIN_P}
 # Half of the file's iterations in all arms, so that seven runs fit into an hour; matches inside a run sample as the arm
 # does and compare nothing, so that they are few.
-QUICKSTART = {
-    "divide_iterations": 12,
-    "conquer_iterations": 16,
-    "evaluation.games": 20,
-    "evaluation.stage_games": 4,
-}
+QUICKSTART = {"divide_iterations": 12, "conquer_iterations": 16, "evaluation.games": 20, "evaluation.stage_games": 4}
 SMOLLM2 = {"games": {"Nim-v0": {}}, "iterations": 10, "acceptance.games": 2, "evaluation.games": 2}
 ALONE = ("GuessTheNumber-v0", "TowerOfHanoi-v0")
+REFILLS, REFILL_ITERATIONS = (0, 1, 3), 8
 PURPOSE, AGAIN = "kept sets", "kept sets again"  # of the deals that measure, and of further games on them
 # Part -> games of each game id that measure a policy, how many of its deals are played REPLAYS times in all.
-MEASURED = {"A": (200, 20), "B": (100, 4)}
+MEASURED = {"A": (200, 20), "B": (100, 4), "C": (200, 20)}
 REPLAYS = 8
 OVER_RUN = ("ratio", "clip_fraction", "gradient_norm", "kept_tokens/mean", "kept_tokens/max", "kept_tokens/cut", "loss")
 OF_FIRST_UPDATE = ("sampler_gap/mean", "sampler_gap/max", "sampler_gap/kl")
@@ -77,6 +75,7 @@ RUNS = (
     *(Run("A", arm, 4) for arm in ("min_p", "none")),
     *(Run("A", arm, 5) for arm in ("min_p", "none")),
     *(Run("B", arm, SMOLLM2_SEED) for arm in ("none", "min_p")),
+    Run("C", "refill", 3),
 )
 
 
@@ -112,9 +111,9 @@ def config_of(run: Run, smollm2: str) -> Any:  # noqa: ANN401 - one of two recip
     """Returns a run's configuration."""
     import dfc  # noqa: PLC0415 - `--list` needs none
 
-    changes = QUICKSTART if run.part == "A" else {**SMOLLM2, "model.path": smollm2}
-    sampling = {f"sampling.{name}": value for name, value in ARMS[run.arm].items()}
-    file = "configs/quickstart.py" if run.part == "A" else "configs/smollm2.py"
+    changes = {**SMOLLM2, "model.path": smollm2} if run.part == "B" else QUICKSTART
+    sampling = {f"sampling.{name}": value for name, value in ARMS.get(run.arm, PLAIN).items()}
+    file = "configs/smollm2.py" if run.part == "B" else "configs/quickstart.py"
     return dfc.load_config(file, {**changes, **sampling, "seed": run.seed})
 
 
@@ -135,11 +134,43 @@ def carry_out(run: Run, out: Path, smollm2: str) -> dict[str, Any]:
     from dfc.methods import divide_fuse_conquer  # noqa: PLC0415 - as above
 
     config, folder = config_of(run, smollm2), out / run.name
+    if run.part == "C":
+        return {str(number): refill(run, config, out, number) for number in REFILLS}
     method = without_sets if run.arm == "uncorrected" else divide_fuse_conquer.method_of
     with mock.patch.object(divide_fuse_conquer, "method_of", method):
         dfc.run(config, folder)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {"minutes": seconds(folder) / 60, "training": training(rows), **measured(run, config, folder)}
+
+
+def refill(run: Run, quickstart: Any, out: Path, number: int) -> dict[str, Any]:  # noqa: ANN401 - a configuration
+    """Runs `grpo` from where an arm ended, with so many rounds of further groups; returns figures by iteration."""
+    import dfc  # noqa: PLC0415 - as above
+    from dfc.config import AcceptanceConfig, Grpo, MatchesConfig  # noqa: PLC0415 - as above
+
+    names = [one.name for one in dataclasses.fields(Grpo) if hasattr(quickstart, one.name)]
+    changes = {
+        "model": dataclasses.replace(quickstart.model, path=str(out / "A/none/3/policy")),
+        "opponent": "tiny_player",
+        "acceptance": AcceptanceConfig(rule="always", games=2),
+        "evaluation": MatchesConfig(games=2),
+        "iterations": REFILL_ITERATIONS,
+        "refill": number,
+    }
+    folder = out / run.name / str(number)
+    dfc.run(Grpo(**{**{name: getattr(quickstart, name) for name in names}, **changes}), folder)
+    found: dict[str, Any] = defaultdict(list)
+    for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
+        metrics, clock = row["metrics"], row["clock"]
+        groups = quickstart.groups_per_game * len(quickstart.games)
+        dead = metrics.get("refill/dead", round(dead_groups(metrics) * groups))
+        left, games = metrics.get("refill/left", dead), metrics["episodes"]
+        live = groups - left
+        of_live = {"live_groups_per_update": live / metrics["updates"], "games_per_live_group": games / live}
+        times = {name: clock[name] for name in ("seconds", "rollout_seconds", "training_seconds")}
+        for name, value in {"dead": dead, "left": left, "games": games, **of_live, **times}.items():
+            found[name].append(value)
+    return {**found, **measured(run, quickstart, folder)}
 
 
 def training(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -166,9 +197,6 @@ def dead_groups(metrics: Mapping[str, float]) -> float:
     return sum(g * d for g, d in zip(groups, dead, strict=True)) / sum(groups)
 
 
-# ---- measuring -------------------------------------------------------------------------------------------------------
-
-
 def measured(run: Run, config: Any, folder: Path) -> dict[str, Any]:  # noqa: ANN401 - one of two recipes
     """Returns figures of a run's final policy, and of the initial one where the run is the part's first of its seed."""
     from dfc.config import SamplingConfig  # noqa: PLC0415 - as above
@@ -177,11 +205,11 @@ def measured(run: Run, config: Any, folder: Path) -> dict[str, Any]:  # noqa: AN
 
     workers = RolloutWorkers(dataclasses.replace(config, sampling=SamplingConfig()), sampling=SamplingConfig())
     trained = workers.weights_of(player_specs.parse(f"trained={folder}"))
-    plain, own = SamplingConfig(**PLAIN), SamplingConfig(**ARMS[run.arm])
+    plain, own = SamplingConfig(**PLAIN), SamplingConfig(**ARMS.get(run.arm, PLAIN))
     found = {"plain": figures(run, config, workers, trained, plain)}
     if own != plain:
         found["own"] = figures(run, config, workers, trained, own)
-    elif run.seed in (SEEDS[0], SMOLLM2_SEED):
+    elif run.part != "C" and run.seed in (SEEDS[0], SMOLLM2_SEED):
         initial = PolicyWeights(workers.initial_params)
         found["initial_plain"] = figures(run, config, workers, initial, plain)
         found["initial_min_p"] = figures(run, config, workers, initial, SamplingConfig(**MIN_P))
@@ -198,7 +226,7 @@ def figures(run: Run, config: Any, workers: Any, weights: Any, sampling: Any) ->
     reply, as a share, the mean over deals and games.
     """
     from dfc.evaluation import matches  # noqa: PLC0415 - as above
-    from dfc.evaluation import statistics as counts
+    from dfc.evaluation import statistics as counts  # noqa: PLC0415 - as above
     from dfc.games.rng import derive_seed  # noqa: PLC0415 - as above
 
     games, deals = MEASURED[run.part]
@@ -237,9 +265,6 @@ def figures(run: Run, config: Any, workers: Any, weights: Any, sampling: Any) ->
     }
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
 def report(data: Mapping[str, Any]) -> str:
     """Returns the tables of what has run."""
     lines = []
@@ -263,10 +288,15 @@ def report(data: Mapping[str, Any]) -> str:
                 updates.append([name, place, *shown])
     columns = ("gap mean", "gap max", "ratio", "clipped", "kept tokens", "gradient norm", "dead groups")
     first = table(("run", "iteration", *columns), updates)
-    return f"{table(head, lines)}\n{first}\n{claims_table(CLAIMS, data)}"
-
-
-# ---- the command line ------------------------------------------------------------------------------------------------
+    names = ("dead", "left", "games", "live_groups_per_update", "games_per_live_group", "seconds", "rollout_seconds")
+    of = data.get("C/refill/3", {})
+    filled = [
+        # The first iteration compiles.
+        [number, *(f"{statistics.fmean(one[name][1:]):.2f}" for name in names), f"{one['plain']['score']:.3f}"]
+        for number, one in of.items()
+    ]
+    rest = table(("refill", *names, "score"), filled)
+    return f"{table(head, lines)}\n{first}\n{claims_table(CLAIMS, data)}\n{rest}"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -274,15 +304,10 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}  # type: ignore[no-any-return]
 
 
-def rounded(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Returns the same with five digits of every number."""
-    if isinstance(value, dict):
-        return {key: rounded(one) for key, one in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list) else _short(value)
-
-
-def _short(value: Any) -> Any:  # noqa: ANN401 - JSON
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+def rounded(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the same as JSON has it, with five digits of every number that is not whole."""
+    read_back: dict[str, Any] = json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.5g}"))
+    return read_back
 
 
 def main() -> None:
