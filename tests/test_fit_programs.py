@@ -15,6 +15,7 @@ from dfc.config import (
     MeshConfig,
     ModelConfig,
     RolloutConfig,
+    SamplingConfig,
     TrainingConfig,
 )
 from dfc.games import registry
@@ -109,7 +110,7 @@ class Recorder:
         traced = self.program.trace(*given, shape=shape)
         self.calls.append((given, str(traced.jaxpr)))
         *results, _ = traced.out_info
-        return *(jnp.zeros(x.shape, x.dtype) for x in results), given[1]
+        return *jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), results), given[1]
 
 
 def engine_of_a_run(config, weights, mesh):
@@ -118,7 +119,7 @@ def engine_of_a_run(config, weights, mesh):
     tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
     workers = types.SimpleNamespace(
         _config=config,
-        _sampling=WORKLOAD.sampling,
+        _sampling=config.sampling,
         tokenizer=tokenizer,
         model=MODEL,
         initial_params=weights,
@@ -138,18 +139,19 @@ def engine_of_a_run(config, weights, mesh):
 
 
 @pytest.mark.parametrize(
-    ("game", "rows", "held", "computed"),
+    ("game", "rows", "held", "computed", "sampling"),
     [
-        ("GuessTheNumber-v0", 0, 8, 8),  # one seat: a call computes all slots
-        ("Nim-v0", 0, 16, 8),  # two seats that a model may play: half of the slots
-        ("GuessTheNumber-v0", 3, 8, 4),  # rows are rounded up to the four shards
+        ("GuessTheNumber-v0", 0, 8, 8, SamplingConfig()),  # one seat: a call computes all slots
+        ("Nim-v0", 0, 16, 8, SamplingConfig()),  # two seats that a model may play: half of the slots
+        ("GuessTheNumber-v0", 3, 8, 4, SamplingConfig(min_p=0.1)),  # rows rounded up to the four shards; kept sets
     ],
 )
-def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, held, computed):
+def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, held, computed, sampling):
     _, shapes, weights = made
     config = dataclasses.replace(
         CONFIG,
         games={game: {}},
+        sampling=sampling,
         mesh=MeshConfig(data=1, fsdp=4, tensor=2),
         rollout=dataclasses.replace(CONFIG.rollout, rows=rows),
     )
@@ -158,6 +160,7 @@ def test_the_playing_programs_are_those_an_engine_runs(made, mesh, game, rows, h
     engine, real = engine_of_a_run(config, weights, mesh)
     cache = engine._cache
     assert really_local(cache) == analytic.cache_bytes(workload)
+    assert (analytic.KEPT_SETS in analytic.memory(workload).phases["playing"]) == sampling.filtered
     foretold = {p.name: p for p in programs._playing(workload, programs.engine_weights(workload, shapes), mesh, ONCE)}
     assert same(foretold["decode"].arguments["cache"], cache) == []
     assert cache[0].arrays[0].shape[0] == held
@@ -252,6 +255,23 @@ def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
     found = {p.name: p for p in programs._training(trainer, workload, shapes, ONCE)}
     assert set(found) == {"gradient", "optimizer step", "weight hand-over"}
     assert set(found["gradient"].trace().out_info["loss"].metrics) == {"length"}  # GRPO's loss reports clipping too
+
+
+def test_sets_are_counted_with_what_is_trained_on_them(mesh):
+    """At most 512 tokens of each, and their logits; of a call as the host reads them."""
+    config = dataclasses.replace(CONFIG, sampling=SamplingConfig(temperature=1.3, min_p=0.1), mesh=MeshConfig(1, 4, 2))
+    plain, kept = (
+        holdings.workload_of(own, MODEL, parse_topology("h100:8"), lengths_of(own))
+        for own in (dataclasses.replace(config, sampling=SamplingConfig()), config)
+    )
+    before, after = analytic.memory(plain).phases, analytic.memory(kept).phases
+    assert after["gradient"][analytic.KEPT_SETS] == 2 * 4 * 512 * 2 * 32  # rows of a device x tokens
+    assert after["playing"][analytic.KEPT_SETS] == 4 * (1 + 512) * 8 * 4  # rows of all devices x steps of a call
+    for phase, sizes in after.items():
+        assert {name: size for name, size in sizes.items() if name != analytic.KEPT_SETS} == before[phase]
+    trainer = holdings.make_trainer(config, kept, mesh)
+    assert programs.shapes_of(trainer, kept, mesh).batch.choices.shape == (8, 32, 512)
+    assert programs.shapes_of(trainer, plain, mesh).batch.choices is None
 
 
 def test_an_update_in_place_reuses_all_it_is_given(made):
