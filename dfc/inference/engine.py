@@ -101,7 +101,8 @@ class Engine:
             one on: those that hold the filters of these settings too.
           plain_logprobs: compute those of the untruncated distribution too, a second sum over the vocabulary.
           kept_sets: return the set of tokens that filters left for each token sampled (`EngineReply.choices`), as a
-            trainer needs it. A set has 512 tokens at most: where more survive, a token is sampled among the likeliest.
+            trainer needs it. A set has 512 tokens at most: where more survive, a token is sampled among the likeliest;
+            `score` takes its log-probability among all that survive.
 
         Raises:
           ValueError: the numbers do not fit each other.

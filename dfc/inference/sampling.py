@@ -87,7 +87,7 @@ def filtered_logprobs(
     * min-p: tokens with probability >= min_p x the largest one (arXiv 2407.01082).
 
     Entry [b, i] is what `sample_tokens` returns for row b where it samples token i: a given reply is scored by taking
-    its entries.
+    its entries. But where more tokens survive than the `most_kept` that it is given, it samples among fewer than here.
 
     Args:
       logits: [B, V], any float type.
