@@ -1,12 +1,12 @@
 """Puts sequences of any length into rows of few lengths, several to a row, each its own segment."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
-from dfc.samples import Choices, Sample, TokenBatch
+from dfc.samples import Choices, PackedChoices, Sample, TokenBatch
 
 _TILE = 128  # positions; kernels of attention take whole ones
 _MOST_SIZES = 4  # of micro-batches, where rows have one length; two or three of each where they have several
@@ -304,7 +304,7 @@ def fill(
     With `reference` it has log-probabilities of the reference policy; of all hosts or of none. Rows that are not `own`
     stay empty, for a host whose devices have no part of them. None: all are filled.
     """
-    batch = empty_batch(len(layout.rows), layout.row_length)
+    batch, sets = empty_batch(len(layout.rows), layout.row_length), [dict[int, Choices]() for _ in layout.rows]
     if reference:
         batch = batch._replace(reference_logprobs=np.zeros_like(batch.sampled_logprobs))
     for row, units in enumerate(layout.rows):
@@ -323,23 +323,29 @@ def fill(
             if batch.reference_logprobs is not None and side.reference_logprobs is not None:
                 batch.reference_logprobs[row, start:end][mask] = side.reference_logprobs
             if side.choices is not None:
-                table = side.choices.table()
-                batch = _with_choices(batch, table.shape[1])
-                assert batch.choices is not None  # noqa: S101 - made by the line before
-                batch.choices[row, start:end, : table.shape[1]] = table
+                sets[row][start] = side.choices
             start = end
+    if any(sets):
+        length = layout.row_length
+        rows = [Choices.placed(length, own) or Choices.of([[]] * length) for own in sets]
+        batch = batch._replace(choices=PackedChoices(tuple(rows), _room(rows)))
     return batch
 
 
-def _with_choices(batch: TokenBatch, count: int) -> TokenBatch:
-    """Returns a batch with room for so many choices a token; a power of two, so that programs see few shapes."""
-    old = batch.choices
-    if old is not None and old.shape[2] >= count:
-        return batch
-    wide = np.full((*batch.tokens.shape, max(_LEAST_CHOICES, 1 << (count - 1).bit_length())), -1, np.int32)
-    if old is not None:
-        wide[:, :, : old.shape[2]] = old
-    return batch._replace(choices=wide)
+def _with_choices(batch: TokenBatch, width: int) -> TokenBatch:
+    """Returns a batch whose sets have so much room each; `width` is that of another one."""
+    shape, old = batch.tokens.shape, batch.choices
+    if old is None:
+        nothing = Choices(np.zeros(0, np.int32), np.zeros(shape[1], np.int32))
+        return batch._replace(choices=PackedChoices((nothing,) * shape[0], width))
+    assert isinstance(old, PackedChoices)  # noqa: S101 - made by `fill`
+    return batch._replace(choices=PackedChoices(old.rows, width))
+
+
+def _room(sets: Iterable[Choices]) -> int:
+    """Returns the room of every set of a batch: a power of two, so that programs see few shapes."""
+    most = max(int(one.sizes.max(initial=0)) for one in sets)
+    return max(_LEAST_CHOICES, 1 << (most - 1).bit_length())
 
 
 def taken_out(

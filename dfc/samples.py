@@ -5,7 +5,7 @@ Tokens are the truth: what was sampled is what is trained on, token for token; t
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -44,9 +44,12 @@ class Choices:
         """
         if not any(part.kept[: max(0, length - start)].any() for start, part in parts.items()):
             return None
-        kept, sets = np.zeros(length, np.int32), []
+        kept, sets, end = np.zeros(length, np.int32), [], 0
         for start in sorted(parts):
+            if start < end:
+                raise ValueError(f"expected stretches that do not overlap, got one at {start} where one ends at {end}")
             part = parts[start].head(max(0, length - start))
+            end = start + len(part.kept)
             kept[start : start + len(part.kept)] = part.kept
             sets.append(part.token_ids)
         return cls(np.concatenate(sets), kept)
@@ -54,6 +57,8 @@ class Choices:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self | None:
         """Returns the sets whose `arrays` are given, among others; None if they are not there."""
+        if ("choices" in arrays) != ("choices_kept" in arrays):
+            raise ValueError("expected choices and choices_kept, got one of them: arrays of an older version of dfc")
         return cls(arrays["choices"], arrays["choices_kept"]) if "choices" in arrays else None
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -76,11 +81,46 @@ class Choices:
         """Returns those of the first tokens."""
         return Choices(self.token_ids[: int(self.sizes[:length].sum())], self.kept[:length])
 
-    def table(self) -> np.ndarray:
-        """Returns int32 [n, m], a row for each token, -1 behind the tokens of its set; m is the size of the largest."""
+    def table(self, width: int = 0) -> np.ndarray:
+        """Returns int32 [n, m], a row for each token, -1 behind the tokens of its set.
+
+        m is the size of the largest set, or `width` where that is more.
+        """
         sizes = self.sizes
-        found = np.full((len(sizes), int(sizes.max(initial=0))), _PADDING, np.int32)
+        found = np.full((len(sizes), max(width, int(sizes.max(initial=0)))), _PADDING, np.int32)
         found[np.arange(found.shape[1]) < sizes[:, None]] = self.token_ids
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedChoices:
+    """The sets of packed rows, which read like an array int32 [B, T, M] with -1 behind each set.
+
+    The array is made where it is read, of the rows that are read: of an update's sets it may be a hundred times as
+    large, since it is as wide as the widest of them.
+
+    Attributes:
+      rows: of each row the sets of its T tokens.
+      width: M.
+    """
+
+    rows: tuple[Choices, ...]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """B, T and M."""
+        return len(self.rows), len(self.rows[0].kept), self.width
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # noqa: ANN401 - numpy's own
+        return np.stack([row.table(self.width) for row in self.rows]).astype(dtype or np.int32, copy=False)
+
+    def __getitem__(self, index: Any) -> np.ndarray:  # noqa: ANN401 - as numpy takes it
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        if not isinstance(first, slice):
+            raise TypeError(f"expected a slice of rows, got {first!r}")
+        there = np.asarray(PackedChoices(self.rows[first], self.width))
+        found: np.ndarray = there[(slice(None), *rest)]
         return found
 
 
@@ -159,7 +199,7 @@ class TokenBatch(NamedTuple):
       sampled_logprobs: float32, under the distribution the tokens were sampled from; 0 for stored rows.
       reference_logprobs: float32, of the reference policy, where it was computed before; None elsewhere.
       choices: int32 [B, T, M], the tokens among which each was sampled, with -1 behind them; a row of -1 alone: the
-        whole vocabulary. None: that everywhere.
+        whole vocabulary. None: that everywhere. On the host as `PackedChoices`.
     """
 
     tokens: np.ndarray
@@ -169,4 +209,4 @@ class TokenBatch(NamedTuple):
     advantages: np.ndarray
     sampled_logprobs: np.ndarray
     reference_logprobs: np.ndarray | None = None
-    choices: np.ndarray | None = None
+    choices: np.ndarray | PackedChoices | None = None

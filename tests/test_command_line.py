@@ -132,6 +132,10 @@ def test_all_problems_are_listed_together_with_key_value_allowed_and_nearest():
         (["--programs=gs://b"], "--programs=gs://b: is an address"),
         (["--config.name=a/b"], "name='a/b': must be one folder name"),
         (["--config.sampling.top_k=1"], "sampling.top_k=1: must be 2 or more, or 0 for no limit"),
+        (
+            ["--config.method=imitate_wins", "--config.sampling.min_p=0.1"],
+            "sampling.top_k, .top_p and .min_p: must be left out with method='imitate_wins'",
+        ),
         (["--config.grpo.updates_per_iteration=9"], "must be at most 2"),
         (
             [

@@ -258,14 +258,14 @@ def test_imitation_trains_by_its_own_loss_and_has_no_reference(mesh):
 
 
 def test_sets_are_counted_with_what_is_trained_on_them(mesh):
-    """At most 512 tokens of each, and their logits; of a call as the host reads them."""
+    """16 bytes for each of at most 512 tokens, and the rows of the embedding; of a call as the host reads them."""
     config = dataclasses.replace(CONFIG, sampling=SamplingConfig(temperature=1.3, min_p=0.1), mesh=MeshConfig(1, 4, 2))
     plain, kept = (
         holdings.workload_of(own, MODEL, parse_topology("h100:8"), lengths_of(own))
         for own in (dataclasses.replace(config, sampling=SamplingConfig()), config)
     )
     before, after = analytic.memory(plain).phases, analytic.memory(kept).phases
-    assert after["gradient"][analytic.KEPT_SETS] == 2 * 4 * 512 * 2 * 32  # rows of a device x tokens
+    assert after["gradient"][analytic.KEPT_SETS] == 16 * 512 * 2 * 32 + 12 * 32 * 32  # rows of a device x tokens
     assert after["playing"][analytic.KEPT_SETS] == 4 * (1 + 512) * 8 * 4  # rows of all devices x steps of a call
     for phase, sizes in after.items():
         assert {name: size for name, size in sizes.items() if name != analytic.KEPT_SETS} == before[phase]

@@ -1,5 +1,6 @@
 """The sets that tokens were sampled among, from sampler to trainer: against numpy, id by id, and a dense model."""
 
+import dataclasses
 import functools
 import itertools
 
@@ -9,20 +10,23 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from rl_episodes import episode
 from test_sampling import CONFIGS, remaining, settings_of
 from tiny_models import random_params, tiny
 
 from dfc.config import SamplingConfig
 from dfc.episodes import from_bytes, to_bytes
+from dfc.errors import TrainingError
 from dfc.inference.constraints import ActionTrie, action_replies
 from dfc.inference.engine import Engine
 from dfc.inference.sampling import sample_tokens
 from dfc.inference.stop_strings import StopStrings
 from dfc.losses import grpo_loss
 from dfc.models.transformer import bind
-from dfc.packing import Segment, pack, segment
+from dfc.packing import Segment, pack, packed, segment
 from dfc.rollout.samples import samples
 from dfc.samples import MOST_CHOICES, Choices, Sample
+from dfc.training import rl
 from dfc.training.batch_logprobs import batch_logprobs
 
 FILTERS = {name: config for name, config in CONFIGS.items() if config.filtered and name != "top_k_1"}
@@ -155,6 +159,44 @@ def test_sets_are_cut_joined_and_laid_out():
     large = Choices.of([range(MOST_CHOICES), [5]], [1000, 1])
     assert (large.sizes.tolist(), large.cut.tolist()) == ([512, 1], [True, False])
     assert large.table().shape == (2, 512)
+
+
+def test_sets_that_do_not_fit_each_other_are_refused():
+    with pytest.raises(ValueError, match="got one at 1 where one ends at 2"):
+        Choices.placed(6, {0: Choices.of([[1], [2]]), 1: Choices.of([[3]])})
+    with pytest.raises(ValueError, match="arrays of an older version"):
+        Sample.from_arrays({"choices": np.zeros((3, 2), np.int32)})
+
+
+def test_a_wide_set_widens_no_array_before_it_is_read():
+    """Sets of three tokens in 64 rows, and one of 512: the micro-batches of an update hold them end to end."""
+    narrow, wide = [[]] + [[3, 4, 5]] * 63, [[]] + [range(512)] + [[3, 4, 5]] * 62
+    mask = np.arange(64) > 0
+    ids = np.full(64, 3, np.int32)
+    segments = [Segment(ids, mask, 1.0, None, Choices.of(narrow)) for _ in range(63)]
+    found = packed([Segment(ids, mask, 1.0, None, Choices.of(wide)), *segments], 64, 8)
+    assert {batch.choices.shape for batch in found} == {(8, 64, 512)}
+    held = sum(row.token_ids.nbytes + row.kept.nbytes for batch in found for row in batch.choices.rows)
+    assert held < 4 * 64 * 64 * 4 + 4 * 512
+    whole = np.concatenate([np.asarray(batch.choices) for batch in found])
+    assert (whole >= 0).sum() == 63 * 63 * 3 + 512 + 62 * 3
+    for batch in found:  # as the devices of a host ask for their rows
+        np.testing.assert_array_equal(batch.choices[2:5, :, :7], np.asarray(batch.choices)[2:5, :, :7])
+
+
+def test_a_filter_that_float32_rounds_to_none_is_none():
+    assert not SamplingConfig(top_p=1 - 1e-9).filtered
+    assert not SamplingConfig(min_p=1e-60).filtered
+    assert SamplingConfig(top_p=0.99).filtered
+
+
+def test_a_run_refuses_tokens_that_were_sampled_with_a_filter_and_came_without_their_sets():
+    with_sets = episode()
+    rl._require_sets([with_sets])
+    for choices in (None, Choices.of([[]] * len(with_sets.sample.mask))):
+        without = dataclasses.replace(with_sets, sample=dataclasses.replace(with_sets.sample, choices=choices))
+        with pytest.raises(TrainingError, match="kept_sets=True"):
+            rl._require_sets([with_sets, without])
 
 
 # ---- the engine, and the trainer's log-probabilities ----------------------------------------------------------------
@@ -317,7 +359,5 @@ def test_value_and_gradient_are_those_of_all_replies_one_by_one():
 
 
 def test_sets_come_back_from_another_host():
-    from rl_episodes import episode
-
     (told,) = from_bytes(to_bytes([episode()]))
     np.testing.assert_array_equal(told.sample.choices.table(), episode().sample.choices.table())

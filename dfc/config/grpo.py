@@ -173,7 +173,7 @@ class RlRunConfig(PlayingRunConfig, TrainingRunConfig):
     Attributes:
       groups_per_game: groups of episodes per game and iteration on average, of a rollout seed each (the paper's S: 50).
       group_size: episodes of a group, which are compared with each other for the advantages (the paper's r).
-      refill: how many times an iteration at most plays further groups, on other deals, in the place of those whose
+      refill: how many times an iteration at most plays further groups, on further deals, in the place of those whose
         rewards are all equal, which teach nothing: each time as many of each game as it still has
         (`dfc.training.refill`). An iteration then plays up to 1 + `refill` times its games.
       opponent: who plays the other seat of training games: the ``initial`` policy, the best policy so far

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from dfc.config.ranges import (
     Count,
     CountOrZero,
@@ -179,8 +181,8 @@ class SamplingConfig:
 
     @property
     def filtered(self) -> bool:
-        """Whether a filter is on, so that a token may have no chance."""
-        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+        """Whether a filter is on, so that a token may have no chance; numbers are those of float32, as sampled with."""
+        return self.top_k > 0 or bool(np.float32(self.top_p) < 1) or bool(np.float32(self.min_p) > 0)
 
 
 @dataclasses.dataclass(frozen=True)

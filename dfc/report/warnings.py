@@ -273,7 +273,8 @@ def _dead_groups(lines: Sequence[Row], limits: Thresholds) -> Iterator[RunWarnin
                 f"nothing to learn from {game}",
                 f"In {dead:.0f} of the last {total:.0f} rollout groups of {game} all rewards were equal, so they teach"
                 f" nothing.{won} In a new run, raise group_size or sampling.temperature,"
-                " take an easier variant of the game, or set refill, which plays further groups in the place of these.",
+                " take an easier variant of the game, or set refill (or more of it), which plays further groups in the"
+                " place of these.",
                 f"games/{game}/dead_groups",
             )
 

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from dfc.logprobs import constrained_logprobs, token_logprobs
@@ -9,7 +10,7 @@ from dfc.models.config import DecoderConfig
 from dfc.models.execution import Execution
 from dfc.models.sharding import vocabulary_shards
 from dfc.models.transformer import Adapters, Params, bind
-from dfc.samples import TokenBatch
+from dfc.samples import PackedChoices, TokenBatch
 
 HEAD_TOKENS_PER_DEVICE = 8192  # as in dfc.logprobs; fewer would send the output projection and its gradient more often
 
@@ -26,10 +27,10 @@ def batch_logprobs(
 ) -> jax.Array:
     """Returns log-probabilities float32 [B, T] of the action tokens of a packed batch, 0 elsewhere.
 
-    They are under the distribution that is sampled from, filters aside: at its temperature, and among a token's choices
-    where it had some. `params` may be in either layout. `capacity` is static, at least the number of action tokens in
-    the batch (see `action_capacity`): only the positions that predict one are projected to the vocabulary. None
-    projects all: picking positions would bring the hidden states of all devices to every one of them.
+    They are under the distribution that is sampled from: at its temperature, and among a token's choices where filters
+    or a constraint left some. `params` may be in either layout. `capacity` is static, at least the number of action
+    tokens in the batch (see `action_capacity`): only the positions that predict one are projected to the vocabulary.
+    None projects all: picking positions would bring the hidden states of all devices to every one of them.
     """
     model = bind(config, params, adapters, execution)
     tokens, mask = jnp.asarray(batch.tokens), jnp.asarray(batch.mask)
@@ -68,7 +69,8 @@ def batch_logprobs(
         everything = jax.lax.cond(jnp.any(free & actions), among_all, lambda: jnp.zeros_like(few))
         return jnp.where(free, everything, few)
 
-    choices = None if batch.choices is None else jnp.asarray(batch.choices)
+    given = np.asarray(batch.choices) if isinstance(batch.choices, PackedChoices) else batch.choices
+    choices = None if given is None else jnp.asarray(given)
     if capacity is None:
         # Position i predicts token i + 1; a row's last position predicts nothing, and no first token is an action.
         targets, actions = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask != 0))

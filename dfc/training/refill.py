@@ -5,7 +5,7 @@ fewer than two games that count. `refilled` plays, round by round, as many furth
 yet, and lets those that do teach take the places of those that do not:
 
     round     1 to `RlRunConfig.refill`, and none once every group teaches
-    further   groups of the same games on deals of their own, whose seeds depend on the run, the stage, the iteration
+    further   groups of the same games on deals drawn for them, whose seeds depend on the run, the stage, the iteration
               and the round; against the same opponent, by the same policy
     place     the first further group of a game that teaches takes the place of its first group that does not
     left      a group whose place nobody took stays, and has the KL term that it has without refilling

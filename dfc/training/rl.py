@@ -219,14 +219,33 @@ def rewarded(method: Method, now: Iteration, played: Played) -> Sequence[Reward]
     """Returns the rewards of games, which all processes have played and rewarded alike.
 
     Raises:
-      TrainingError: a reward is one of turns, and the method takes none. DfcError: processes differ.
+      TrainingError: a reward is one of turns, and the method takes none; or a token was sampled with a filter and its
+        set was not kept. DfcError: processes differ.
     """
+    if now.config.sampling.filtered:
+        _require_sets(played.trained)
     values: Sequence[Reward] = method.reward(now, played.episodes)
     if not method.reads_turns and any(isinstance(value, list) for value in values):
         raise TrainingError("reward: one number for each turn, but this method takes one for a whole episode")
-    multihost.require_equal("episodes", [(e.sample.token_ids, e.sample.mask) for e in played.episodes])
+    multihost.require_equal("episodes", [_tokens(e.sample) for e in played.episodes])
     multihost.require_equal("rewards", [(np.asarray(value, np.float64),) for value in values])
     return values
+
+
+def _tokens(sample: Sample) -> tuple[np.ndarray, ...]:
+    """Returns what all processes have to have alike of a sample."""
+    sets = () if sample.choices is None else tuple(sample.choices.arrays().values())
+    return sample.token_ids, sample.mask, *sets
+
+
+def _require_sets(episodes: Sequence[Episode]) -> None:
+    """Raises a `TrainingError` where a sampled token has no set: its probability would be taken among all tokens."""
+    for sample in (episode.sample for episode in episodes):
+        if sample.mask.any() and (sample.choices is None or not sample.choices.kept[sample.mask].all()):
+            raise TrainingError(
+                "sampling has a filter, but a sampled token came without the set that it left: expected an engine with "
+                "kept_sets=True (dfc.rollout.workers makes one where the run's own sampling has a filter)"
+            )
 
 
 def refilled(

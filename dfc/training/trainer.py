@@ -20,7 +20,7 @@ from dfc.models.lora import LoraConfig, adapter_shardings, initialize_adapters
 from dfc.models.sharding import batch_sharding, param_shardings, stacked_shardings
 from dfc.models.transformer import Adapters, Params, is_stacked, stack_layers, unstack_layers
 from dfc.packing import Halves
-from dfc.samples import TokenBatch
+from dfc.samples import PackedChoices, TokenBatch
 from dfc.training import divergence, update_parts
 from dfc.training.batch_logprobs import action_capacity, batch_logprobs
 from dfc.training.optimizer import in_float32
@@ -488,10 +488,10 @@ class Trainer:
 
     def _placed(self, batch: TokenBatch) -> TokenBatch:
         if self._mesh is None or self._mesh.size == 1:
-            return batch
+            return batch._replace(choices=None if batch.choices is None else np.asarray(batch.choices))
         rows = batch_sharding(self._mesh)
-        # Every process holds the whole batch and hands its own devices their rows.
-        arrays = [None if x is None else np.asarray(x) for x in batch]
+        # Every process holds the whole batch and hands its own devices their rows; of sets only these are laid out.
+        arrays = [x if x is None or isinstance(x, PackedChoices) else np.asarray(x) for x in batch]
         placed = [x if x is None else jax.make_array_from_callback(x.shape, rows, x.__getitem__) for x in arrays]
         return TokenBatch(*placed)  # type: ignore[arg-type]  # arrays of either kind serve
 

@@ -22,7 +22,7 @@ _KINDS = GroupingConfig().order
 
 def problems(config: RlRunConfig) -> list[str]:
     """Returns every contradiction, one sentence each."""
-    found = sampling.problems(config.sampling)
+    found = sampling.problems(config.sampling) + _imitation_problems(config)
     if config.batch.row_length < config.rollout.max_length:
         found.append(
             f"batch.row_length={config.batch.row_length}: must be at least rollout.max_length="
@@ -62,6 +62,15 @@ def _importance_problems(grpo: GrpoConfig) -> list[str]:
     if floor > cap:
         return [f"grpo.importance_floor={floor}: must be at most grpo.importance_cap={cap}, the upper bound"]
     return []
+
+
+def _imitation_problems(config: RlRunConfig) -> list[str]:
+    if not (isinstance(config, DivideFuseConquer) and config.method == "imitate_wins" and config.sampling.filtered):
+        return []
+    why = (
+        "which raises the likelihood of replies among all tokens: among those that a filter left it has little to raise"
+    )
+    return [f"sampling.top_k, .top_p and .min_p: must be left out with method='imitate_wins', {why}"]
 
 
 def _quality_problems(config: RlRunConfig) -> list[str]:

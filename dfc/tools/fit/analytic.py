@@ -225,7 +225,13 @@ def _activations(s: Workload) -> Sizes:
     head = 4.0 * model.vocabulary * model.width / (s.mesh.fsdp * tensor) if s.lora is None else 0.0
     # Distributions to imitate, and logits, of every token at once.
     parts["logits"] = 16.0 * tokens * model.vocabulary if s.soft else 12.0 * tile + head
-    return parts | ({KEPT_SETS: 8.0 * tokens * MOST_CHOICES} if s.kept_sets else {})  # the sets, and their logits
+    if s.kept_sets:
+        # The sets, their products, logits and gradients; on several devices also the rows of the embedding in full
+        # width, and the sums of their gradients.
+        parts[KEPT_SETS] = 16.0 * tokens * MOST_CHOICES
+        if s.devices > 1:
+            parts[KEPT_SETS] += (12.0 if s.lora is None else 8.0) * split(model.vocabulary, tensor) * model.width
+    return parts
 
 
 def _play(s: Workload) -> Sizes:
