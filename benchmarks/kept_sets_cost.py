@@ -19,7 +19,7 @@ import argparse
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ import numpy as np
 import rollout_workloads as workloads
 
 from dfc.config import SamplingConfig
+from dfc.inference.engine import Engine
 from dfc.logprobs import constrained_logprobs, token_logprobs
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import initialize
@@ -45,7 +46,7 @@ def main() -> None:
         {"play": play, "train": train}[part](quick=flags.quick)
 
 
-def in_turns(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def in_turns(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Returns the median seconds of each side, after one run of each."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(repeats + 1):
@@ -103,7 +104,7 @@ def play(*, quick: bool) -> None:
         )
 
 
-def _mean_kept(engine: workloads.Engine, prompt: int, token_ids: workloads.TokenSource) -> float:
+def _mean_kept(engine: Engine, prompt: int, token_ids: workloads.TokenSource) -> float:
     """Returns how many tokens survive, the mean of a few."""
     slot = engine.open(3)
     engine.append(slot, token_ids(prompt))
