@@ -10,7 +10,8 @@ trained on. That recipe takes no custom method, so this script puts another one 
 `divide_fuse_conquer.method_of`, in the process of that run alone.
 Part B: SmolLM2-135M at Nim by `configs/smollm2.py`, one seed, plain and with the same sampling.
 Part C: what further groups in the place of those that teach nothing cost and bring (`refill`): the recipe `grpo` from
-where `none` of seed 3 ended, at the same games against the bundled model, three times in one process.
+where `none` of seed 3 ended (`refill`), and from the bundled model (`refill_start`), at the same games against the
+bundled model, with three settings one after the other in one process.
 Every policy is measured after its run by games on deals that no training used, against the initial policy: all under
 one plain sampling (temperature 1, no filter), and under its arm's own; both seats sample alike.
 
@@ -75,7 +76,7 @@ RUNS = (
     *(Run("A", arm, 4) for arm in ("min_p", "none")),
     *(Run("A", arm, 5) for arm in ("min_p", "none")),
     *(Run("B", arm, SMOLLM2_SEED) for arm in ("none", "min_p")),
-    Run("C", "refill", 3),
+    *(Run("C", arm, 3) for arm in ("refill", "refill_start")),
 )
 
 
@@ -144,13 +145,14 @@ def carry_out(run: Run, out: Path, smollm2: str) -> dict[str, Any]:
 
 
 def refill(run: Run, quickstart: Any, out: Path, number: int) -> dict[str, Any]:  # noqa: ANN401 - a configuration
-    """Runs `grpo` from where an arm ended, with so many rounds of further groups; returns figures by iteration."""
+    """Runs `grpo` with so many rounds of further groups; returns figures by iteration."""
     import dfc  # noqa: PLC0415 - as above
     from dfc.config import AcceptanceConfig, Grpo, MatchesConfig  # noqa: PLC0415 - as above
 
+    path = "tiny_player" if run.arm == "refill_start" else str(out / "A/none/3/policy")
     names = [one.name for one in dataclasses.fields(Grpo) if hasattr(quickstart, one.name)]
     changes = {
-        "model": dataclasses.replace(quickstart.model, path=str(out / "A/none/3/policy")),
+        "model": dataclasses.replace(quickstart.model, path=path),
         "opponent": "tiny_player",
         "acceptance": AcceptanceConfig(rule="always", games=2),
         "evaluation": MatchesConfig(games=2),
@@ -289,13 +291,13 @@ def report(data: Mapping[str, Any]) -> str:
     columns = ("gap mean", "gap max", "ratio", "clipped", "kept tokens", "gradient norm", "dead groups")
     first = table(("run", "iteration", *columns), updates)
     names = ("dead", "left", "games", "live_groups_per_update", "games_per_live_group", "seconds", "rollout_seconds")
-    of = data.get("C/refill/3", {})
-    filled = [
-        # The first iteration compiles.
-        [number, *(f"{statistics.fmean(one[name][1:]):.2f}" for name in names), f"{one['plain']['score']:.3f}"]
-        for number, one in of.items()
-    ]
-    rest = table(("refill", *names, "score"), filled)
+    filled = []
+    for arm in ("refill", "refill_start"):
+        for number, one in data.get(f"C/{arm}/3", {}).items():
+            means = [f"{statistics.fmean(one[name][1:]):.2f}" for name in names]  # the first iteration compiles
+            tower = f"{one['plain']['games'][ALONE[1]][0]:.3f}"
+            filled.append([arm, number, *means, f"{one['plain']['score']:.3f}", tower])
+    rest = table(("arm", "refill", *names, "score", ALONE[1]), filled)
     return f"{table(head, lines)}\n{first}\n{claims_table(CLAIMS, data)}\n{rest}"
 
 
