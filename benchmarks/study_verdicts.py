@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dfc_study_results as dfc_study
+import kept_sets_study as kept_sets
 import lsp_study_results as lsp
 import paprika_study_results as paprika
 import playpen_study_results as playpen
@@ -33,6 +34,7 @@ STUDIES: Mapping[str, Mapping[str, Sequence[Row]]] = {
         "Seen afterwards": lsp.AFTERWARDS,
         "Results of the first round": lsp.FIRST_CLAIMS,
     },
+    "kept_sets": {"Claims": kept_sets.CLAIMS},
 }
 
 
