@@ -276,9 +276,7 @@ def report(data: Mapping[str, Any]) -> str:
             if (one := found.get(measure)) is None:
                 continue
             low, high = one["score_interval"]
-            solved = [
-                f"{one['games'][g][0]:.3f}" for g in ("GuessTheNumber-v0", "TowerOfHanoi-v0") if g in one["games"]
-            ]
+            solved = [f"{one['games'][game][0]:.3f}" for game in ALONE if game in one["games"]]
             score = f"{one['score']:.3f} [{low:.3f}, {high:.3f}]"
             lines.append([name, measure, score, *(solved or ["", ""]), f"{one['nats']:.3f}", f"{one['distinct']:.3f}"])
     head = ("run", "sampling", "score", "GuessTheNumber", "TowerOfHanoi", "nats a token", "distinct")
