@@ -40,8 +40,8 @@ from dfc.evaluation.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS, SMOLLM2_SEED = (3, 4, 5), 1
-PLAIN = {"temperature": 1.0, "min_p": 0.0}
-MIN_P = {"temperature": 1.3, "min_p": 0.1}
+PLAIN: dict[str, Any] = {"temperature": 1.0, "min_p": 0.0}
+MIN_P: dict[str, Any] = {"temperature": 1.3, "min_p": 0.1}
 ARMS = {"none": PLAIN, "min_p": MIN_P, "uncorrected": MIN_P}
 # Half of the file's iterations in all arms, so that seven runs fit into an hour; matches inside a run sample as the arm
 # does and compare nothing, so that they are few.
@@ -245,7 +245,8 @@ def figures(run: Run, config: Any, workers: Any, weights: Any, sampling: Any) ->
     once = episodes[: len(specs)]
     records = matches.by_game(matches.tally(once))
     alone = {game: workers.info[game].seats == 1 for game in records}
-    said, replayed = defaultdict(list), defaultdict(set)
+    said: dict[str, list[float]] = defaultdict(list)
+    replayed: dict[tuple[str, int], set[tuple[tuple[int, str], ...]]] = defaultdict(set)
     for episode in once:
         said[episode.game] += (-episode.sample.sampled_logprobs[episode.sample.mask]).tolist()
     for episode in episodes:
@@ -270,7 +271,7 @@ def figures(run: Run, config: Any, workers: Any, weights: Any, sampling: Any) ->
 
 def report(data: Mapping[str, Any]) -> str:
     """Returns the tables of what has run."""
-    lines = []
+    lines: list[list[str]] = []
     for name, found in data.items():
         for measure in ("initial_plain", "initial_min_p", "plain", "own"):
             if (one := found.get(measure)) is None:
@@ -279,7 +280,7 @@ def report(data: Mapping[str, Any]) -> str:
             solved = [f"{one['games'][game][0]:.3f}" for game in ALONE if game in one["games"]]
             score = f"{one['score']:.3f} [{low:.3f}, {high:.3f}]"
             lines.append([name, measure, score, *(solved or ["", ""]), f"{one['nats']:.3f}", f"{one['distinct']:.3f}"])
-    head = ("run", "sampling", "score", "GuessTheNumber", "TowerOfHanoi", "nats a token", "distinct")
+    head: tuple[str, ...] = ("run", "sampling", "score", "GuessTheNumber", "TowerOfHanoi", "nats a token", "distinct")
     updates = []
     for name, found in data.items():
         for place in ("first", "last"):
@@ -289,20 +290,20 @@ def report(data: Mapping[str, Any]) -> str:
                 updates.append([name, place, *shown])
     columns = ("gap mean", "gap max", "ratio", "clipped", "kept tokens", "gradient norm", "dead groups")
     first = table(("run", "iteration", *columns), updates)
-    names = ("dead", "left", "games", "live_groups_per_update", "games_per_live_group", "seconds", "rollout_seconds")
+    figured = ("dead", "left", "games", "live_groups_per_update", "games_per_live_group", "seconds", "rollout_seconds")
     filled = []
     for arm in ("refill", "refill_start"):
         for number, one in data.get(f"C/{arm}/3", {}).items():
-            means = [f"{statistics.fmean(one[name][1:]):.2f}" for name in names]  # the first iteration compiles
+            means = [f"{statistics.fmean(one[name][1:]):.2f}" for name in figured]  # the first iteration compiles
             tower = f"{one['plain']['games'][ALONE[1]][0]:.3f}"
             filled.append([arm, number, *means, f"{one['plain']['score']:.3f}", tower])
-    rest = table(("arm", "refill", *names, "score", ALONE[1]), filled)
+    rest = table(("arm", "refill", *figured, "score", ALONE[1]), filled)
     return f"{table(head, lines)}\n{first}\n{claims_table(CLAIMS, data)}\n{rest}"
 
 
 def read(path: Path) -> dict[str, Any]:
     """Returns the figures of what has run, by name."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}  # type: ignore[no-any-return]
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def rounded(found: Mapping[str, Any]) -> dict[str, Any]:
