@@ -54,16 +54,8 @@ def batch_logprobs(
 
         if choices is None:
             return among_all()
-        few = constrained_logprobs(
-            hidden,
-            head,
-            targets,
-            choices,
-            temperature=temperature,
-            soft_cap=soft_cap,
-            token_shards=_token_shards(execution.mesh),
-            vocab_shards=vocabulary_shards(config, execution.mesh),
-        )
+        # Not told how tokens and vocabulary are split: with both, two processes of CPUs waited for each other for ever.
+        few = constrained_logprobs(hidden, head, targets, choices, temperature=temperature, soft_cap=soft_cap)
         free = choices[:, 0] < 0
         # Where every action was one of a few, as a run with legal replies has it, the vocabulary is not projected.
         everything = jax.lax.cond(jnp.any(free & actions), among_all, lambda: jnp.zeros_like(few))
