@@ -36,6 +36,7 @@ from dfc.models import families, huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
 from dfc.report import answers_page, task_page
 from dfc.runs.run_folder import RunFolder, json_line
+from dfc.samples import Choices
 from dfc.scoring.scorer import scores_of
 
 BUNDLED = Path(huggingface.resolve("tiny_player"))
@@ -114,7 +115,7 @@ class ScriptedEngine:
         tape.add("engine", config.dtype, slots, max_length, stop_token_ids, ends is None, rows, programs)
         self.max_length, self.counts, self.free = max_length, EngineCounts(), slots
         self._tape, self._stops, self._ends, self._rows = tape, stop_token_ids, ends, rows
-        self._ended = ended
+        self._ended, self._keeps_sets = ended, programs.get("kept_sets", False)
         self._versions, self._talks, self._asked, self._calls = {}, {}, [], collections.deque()
         self.set_params(params, 0)
 
@@ -194,7 +195,8 @@ class ScriptedEngine:
         self._talks[slot] += said
         self.counts.generated_tokens += len(said)
         count, version = len(said), self._versions[policy]
-        return EngineReply(slot, said, [-0.5] * count, [-0.75] * count, [version] * count, stopped)
+        choices = Choices.of([[token_id] for token_id in said]) if self._keeps_sets else None
+        return EngineReply(slot, said, [-0.5] * count, [-0.75] * count, [version] * count, stopped, choices=choices)
 
 
 class Asked(Exception):  # noqa: N818 - the end of a tape, no error
