@@ -8,10 +8,9 @@ setting can be named that is not read.
 
 import dataclasses
 import math
+import struct
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-
-import numpy as np
 
 from dfc.config.ranges import (
     Count,
@@ -182,7 +181,8 @@ class SamplingConfig:
     @property
     def filtered(self) -> bool:
         """Whether a filter is on, so that a token may have no chance; numbers are those of float32, as sampled with."""
-        return self.top_k > 0 or bool(np.float32(self.top_p) < 1) or bool(np.float32(self.min_p) > 0)
+        top_p, min_p = struct.unpack("<2f", struct.pack("<2f", self.top_p, self.min_p))
+        return self.top_k > 0 or top_p < 1 or min_p > 0
 
 
 @dataclasses.dataclass(frozen=True)
