@@ -327,7 +327,7 @@ def fill(
             start = end
     if any(sets):
         length = layout.row_length
-        rows = [Choices.placed(length, own) or Choices.of([[]] * length) for own in sets]
+        rows = [Choices.placed(length, own) or Choices.nothing(length) for own in sets]
         batch = batch._replace(choices=PackedChoices(tuple(rows), _room(rows)))
     return batch
 
@@ -336,8 +336,7 @@ def _with_choices(batch: TokenBatch, width: int) -> TokenBatch:
     """Returns a batch whose sets have so much room each; `width` is that of another one."""
     shape, old = batch.tokens.shape, batch.choices
     if old is None:
-        nothing = Choices(np.zeros(0, np.int32), np.zeros(shape[1], np.int32))
-        return batch._replace(choices=PackedChoices((nothing,) * shape[0], width))
+        return batch._replace(choices=PackedChoices((Choices.nothing(shape[1]),) * shape[0], width))
     assert isinstance(old, PackedChoices)  # noqa: S101 - made by `fill`
     return batch._replace(choices=PackedChoices(old.rows, width))
 

@@ -37,6 +37,11 @@ class Choices:
         return cls(np.concatenate([np.zeros(0, np.int32), *arrays]), np.asarray(numbers, np.int32))
 
     @classmethod
+    def nothing(cls, length: int) -> Self:
+        """Returns the sets of tokens of which none has one."""
+        return cls(np.zeros(0, np.int32), np.zeros(length, np.int32))
+
+    @classmethod
     def placed(cls, length: int, parts: Mapping[int, "Choices"]) -> Self | None:
         """Returns the sets of `length` tokens from those of some stretches, by where each begins; None if none has any.
 
@@ -70,12 +75,6 @@ class Choices:
         """Tokens of each set, int32 [n]."""
         sizes: np.ndarray = np.minimum(self.kept, MOST_CHOICES)
         return sizes
-
-    @property
-    def cut(self) -> np.ndarray:
-        """Where more tokens survived than a set holds, bool [n]."""
-        cut: np.ndarray = self.kept > MOST_CHOICES
-        return cut
 
     def head(self, length: int) -> "Choices":
         """Returns those of the first tokens."""
@@ -138,7 +137,7 @@ def choices_metrics(samples: Iterable["Sample"]) -> dict[str, float]:
     return {f"kept_tokens/{name}": float(value) for name, value in found.items()}
 
 
-ARRAYS = ("token_ids", "mask", "sampled_logprobs", "versions")  # of a sample, [n] each
+_ARRAYS = ("token_ids", "mask", "sampled_logprobs", "versions")  # of a sample, [n] each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,13 +176,13 @@ class Sample:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays there are, by name; `from_arrays` takes them back."""
-        found = {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
+        found = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
         return found | ({} if self.choices is None else self.choices.arrays())
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Returns the sample whose `arrays` are given, among others."""
-        found = {name: arrays[name] for name in ARRAYS if name in arrays}
+        found = {name: arrays[name] for name in _ARRAYS if name in arrays}
         return cls(**found, choices=Choices.from_arrays(arrays))
 
 

@@ -25,7 +25,7 @@ from dfc.losses import grpo_loss
 from dfc.models.transformer import bind
 from dfc.packing import Segment, pack, packed, segment
 from dfc.rollout.samples import samples
-from dfc.samples import MOST_CHOICES, Choices, Sample
+from dfc.samples import MOST_CHOICES, Choices, Sample, choices_metrics
 from dfc.training import rl
 from dfc.training.batch_logprobs import batch_logprobs
 
@@ -157,7 +157,9 @@ def test_sets_are_cut_joined_and_laid_out():
     assert Choices.placed(5, {4: one}).table().tolist()[4] == [4, 7]
     assert Choices.placed(3, {1: Choices.of([[], []]), 9: one}) is None
     large = Choices.of([range(MOST_CHOICES), [5]], [1000, 1])
-    assert (large.sizes.tolist(), large.cut.tolist()) == ([512, 1], [True, False])
+    assert large.sizes.tolist() == [512, 1]
+    both = Sample(np.asarray([3, 5], np.int32), np.ones(2, bool), np.zeros(2, np.float32), choices=large)
+    assert choices_metrics([both]) == {"kept_tokens/mean": 500.5, "kept_tokens/max": 1000, "kept_tokens/cut": 0.5}
     assert large.table().shape == (2, 512)
 
 
