@@ -54,9 +54,16 @@ def batch_logprobs(
 
         if choices is None:
             return among_all()
-        # Not told how tokens and vocabulary are split: so an update of two processes did not end within minutes on a
-        # machine that did other work, and it is not known whether it would have.
-        few = constrained_logprobs(hidden, head, targets, choices, temperature=temperature, soft_cap=soft_cap)
+        few = constrained_logprobs(
+            hidden,
+            head,
+            targets,
+            choices,
+            token_shards=_token_shards(execution.mesh),
+            vocab_shards=vocabulary_shards(config, execution.mesh),
+            temperature=temperature,
+            soft_cap=soft_cap,
+        )
         free = choices[:, 0] < 0
         # Where every action was one of a few, as a run with legal replies has it, the vocabulary is not projected.
         everything = jax.lax.cond(jnp.any(free & actions), among_all, lambda: jnp.zeros_like(few))
@@ -81,9 +88,12 @@ def batch_logprobs(
 
 def _token_chunk(mesh: Mesh | None) -> int | None:
     """Tokens whose logits are computed at a time: the default for each of the devices that rows are split over."""
-    if mesh is None or mesh.size == 1:
-        return None
-    count: int = HEAD_TOKENS_PER_DEVICE * mesh.shape["data"] * mesh.shape["fsdp"]
+    return None if mesh is None or mesh.size == 1 else HEAD_TOKENS_PER_DEVICE * _token_shards(mesh)
+
+
+def _token_shards(mesh: Mesh | None) -> int:
+    """Over how many devices the rows of a batch are split."""
+    count: int = 1 if mesh is None else mesh.shape["data"] * mesh.shape["fsdp"]
     return count
 
 
