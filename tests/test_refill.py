@@ -502,7 +502,7 @@ def test_a_method_that_plays_in_its_own_way_needs_its_own(tmp_path):
 def test_a_reward_of_turns_is_refused_of_further_games_too():
     method = dataclasses.replace(rl.grpo(CONFIG), reads_turns=False, reward=lambda _, episodes: [[1.0]] * len(episodes))
     with pytest.raises(TrainingError, match="one number for each turn"):
-        rl.rewarded(method, None, played_groups([("Nim-v0", [[0.0]])], (0,))[0])
+        rl.rewarded(method, mock.Mock(config=CONFIG), played_groups([("Nim-v0", [[0.0]])], (0,))[0])
 
 
 def test_the_forecast_has_the_most_games_that_may_be_played():

@@ -104,8 +104,10 @@ def test_sequences_carry_what_was_drawn():
     episodes, values = groups_of([1.0, -1.0])
     (share,) = rl.sequences(episodes, values, PLAIN, 0)
     for sequence, source in zip(share, episodes, strict=True):
-        for name in ("token_ids", "mask", "sampled_logprobs", "choices"):
+        for name in ("token_ids", "mask", "sampled_logprobs"):
             np.testing.assert_array_equal(getattr(sequence, name), getattr(source.sample, name))
+        for name in ("token_ids", "kept"):
+            np.testing.assert_array_equal(getattr(sequence.choices, name), getattr(source.sample.choices, name))
 
 
 @pytest.mark.parametrize("value", [0.1, -2.0, 1 / 3, -1.2500001])
