@@ -30,7 +30,7 @@ def run_to_first_token(arguments: list[str]) -> None:
     import jax.monitoring  # noqa: PLC0415 - what the child of a start loads is part of what is measured
 
     from dfc.inference.engine import Engine  # noqa: PLC0415 - see above
-    from dfc.inference.slots import EngineReply  # noqa: PLC0415 - see above
+    from dfc.inference.protocol import EngineReply  # noqa: PLC0415 - see above
 
     counts = {"programs": 0, "from the folder": 0}
 

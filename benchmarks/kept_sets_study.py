@@ -203,7 +203,8 @@ def measured(run: Run, config: Any, folder: Path) -> dict[str, Any]:  # noqa: AN
     """Returns figures of a run's final policy, and of the initial one where the run is the part's first of its seed."""
     from dfc.config import SamplingConfig  # noqa: PLC0415 - as above
     from dfc.players import player_specs  # noqa: PLC0415 - as above
-    from dfc.rollout.workers import PolicyWeights, RolloutWorkers  # noqa: PLC0415 - as above
+    from dfc.rollout.host import PolicyWeights  # noqa: PLC0415 - as above
+    from dfc.rollout.workers import RolloutWorkers  # noqa: PLC0415 - as above
 
     workers = RolloutWorkers(dataclasses.replace(config, sampling=SamplingConfig()), sampling=SamplingConfig())
     trained = workers.weights_of(player_specs.parse(f"trained={folder}"))

@@ -24,14 +24,13 @@ from typing import Any
 from lsp_study import ARMS, SEEDS, names, test_queries
 from study_tables import Row, claims_table, spread, table
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import ModelConfig, RolloutConfig, SamplingConfig
 from dfc.configs import lsp_study
 from dfc.evaluation.claims import Claim, Clause
 from dfc.methods.language_self_play import families
 from dfc.methods.language_self_play.sampling import Roles
 from dfc.models import huggingface
-from dfc.models.sharding import make_mesh
-from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_engine
+from dfc.rollout.host import ModelHost, PolicyWeights
 from dfc.tools.small_models import family_answers
 
 LAST = 10  # iterations at the end of a run whose mean is compared
@@ -80,15 +79,13 @@ def measure(out: Path, base: Path, seeds: Sequence[str]) -> Figures:
 
 def asker(base: Path) -> Callable[[Path], dict[str, Any]]:
     """Returns a function that answers the test queries by the policy of a folder, with one engine for all."""
-    mesh = make_mesh(1, 1, 1)
-    model, params = huggingface.load(base, mesh=mesh, dtype="float32")
-    tokenizer, own = load_tokenizer(base, enable_thinking=None), lsp_study.get_config().rollout
+    own = lsp_study.get_config().rollout
     rollout = RolloutConfig(slots=_SLOTS, max_length=own.max_length, max_reply_length=own.max_answer_length)
-    engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)
-    roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()))
+    host = ModelHost(ModelConfig(str(base)), rollout, slots=_SLOTS)
+    roles = Roles(host.engine(host.initial_params(), sampling=SamplingConfig()), host.tokenizer)
 
     def ask(place: Path) -> dict[str, Any]:
-        roles.seat(PolicyWeights(huggingface.load(place, mesh=mesh, dtype="float32")[1]), None)
+        roles.seat(PolicyWeights(huggingface.load(place, mesh=host.mesh, dtype="float32")[1]), None)
         answered = family_answers.answer(roles, test_queries(), longest=own.max_answer_length)
         levels: dict[int, list[bool]] = collections.defaultdict(list)
         for one in answered:

@@ -56,8 +56,9 @@ from dfc.models.cache import empty_cache
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params, bind
 from dfc.packing import empty_batch, packed
+from dfc.rollout.host import PolicyWeights
 from dfc.rollout.runner import EpisodeSpec
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.workers import RolloutWorkers
 from dfc.samples import TokenBatch
 from dfc.scoring.episode_rewards import reward
 from dfc.training import game_plan, rl
@@ -138,11 +139,11 @@ class Method:
 
     def __init__(self, config: DivideFuseConquer) -> None:
         self.config = config
-        with mock.patch("dfc.rollout.workers.Engine", TimedEngine):
+        with mock.patch("dfc.rollout.host.Engine", TimedEngine):
             self.workers = RolloutWorkers(config, sampling=config.sampling)
         loss = rl.make_loss(config.grpo, config.batch.row_length)
         optimizer = make_optimizer(config.optimizer)
-        self.trainer = Trainer(self.workers.model, loss, optimizer, training=config.training)
+        self.trainer = Trainer(self.workers.host.model, loss, optimizer, training=config.training)
         self.params: Params = self.workers.initial_params
         self.optimizer = self.trainer.initial_state(self.params)
         self.rates = dict.fromkeys(config.games, 0.5)
@@ -304,11 +305,11 @@ class Baseline:
     """Plays games by prefilling the whole conversation at every turn."""
 
     def __init__(self, workers: RolloutWorkers, config: DivideFuseConquer) -> None:
-        self.tokenizer = workers.tokenizer
-        self.model = workers.model
+        self.tokenizer = workers.host.tokenizer
+        self.model = workers.host.model
         self.rollout = config.rollout
         self.sampling = config.sampling
-        self.stop_token_ids = workers.tokenizer.stop_token_ids(config.rollout.stop)
+        self.stop_token_ids = workers.host.tokenizer.stop_token_ids(config.rollout.stop)
         self.processed_tokens = 0
 
     def play(self, specs: Sequence[EpisodeSpec], params: Params) -> list[PlainGame]:
@@ -494,7 +495,7 @@ def main() -> None:
     _, warm_up = timed(method.warm_up)
     baseline.play(specs, workers.initial_params)
     programs = compilations.count
-    print(f"{workers.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
+    print(f"{workers.host.device}; warm-up: {programs} programs compiled, {warm_up:.0f} s", flush=True)
 
     samples = [method.iterate(iteration) for iteration in range(options.iterations)]
     ours, theirs, processed_tokens, baseline_tokens, same = [], [], 0, 0, 1.0
@@ -508,7 +509,7 @@ def main() -> None:
         baseline_tokens, same = baseline.processed_tokens, min(same, alike(episodes, games))
     late = compilations.count - programs
 
-    model, rows = workers.model, config.batch.micro_batch_rows * config.batch.row_length
+    model, rows = workers.host.model, config.batch.micro_batch_rows * config.batch.row_length
     rates = {n: matmul_rate(n, model.width, model.feed_forward) for n in (config.rollout.slots, 512, rows)}
     limit = max(rates.values())
     found = [figures(sample, model, workers.initial_params, limit) for sample in samples]
@@ -527,7 +528,7 @@ def main() -> None:
     line = {
         "benchmark": "quickstart",
         "dfc": dfc.__version__,
-        "device": workers.device,
+        "device": workers.host.device,
         "iterations": options.iterations,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(workers.initial_params)),
         "warm_up_programs": programs,

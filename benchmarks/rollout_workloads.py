@@ -22,7 +22,7 @@ import numpy as np
 
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.models import huggingface
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import Params

@@ -60,7 +60,7 @@ from dfc.configs import quickstart
 from dfc.evaluation import matches
 from dfc.games import scripted
 from dfc.inference.engine import Engine
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.config import DecoderConfig

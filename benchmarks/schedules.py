@@ -20,8 +20,8 @@ import numpy as np
 from dfc.config import SamplingConfig
 from dfc.inference.engine import Engine
 from dfc.inference.programs import CallRows, Shape
+from dfc.inference.protocol import EngineReply
 from dfc.inference.scheduler import DECODE, Plan
-from dfc.inference.slots import EngineReply
 from dfc.models.config import DecoderConfig
 
 MODEL = DecoderConfig(  # of 5M weights

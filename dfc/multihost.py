@@ -26,6 +26,11 @@ def is_primary() -> bool:
     return jax.process_index() == 0
 
 
+def device_text() -> str:
+    """Returns the hardware of all processes, and the version of jax, for records."""
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
+
+
 def broadcast(value: Any) -> Any:  # noqa: ANN401 - JSON-ready data
     """Returns, on every process, the JSON-ready `value` of the first one; what the others pass is ignored."""
     if jax.process_count() == 1:

@@ -27,6 +27,7 @@ from dfc.config.self_play import (
 from dfc.errors import Interrupted
 from dfc.methods.language_self_play import self_play_run
 from dfc.models import huggingface, sharding
+from dfc.rollout import host
 from dfc.runs.stop_signals import Stop
 
 # One layer: tracing and compiling are nearly all that a run takes. Where all of the tests' workers find it.
@@ -46,7 +47,8 @@ def one_device():
     """Of the eight that tests have: programs for all of them take long to compile."""
     make_model()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(self_play_run, "make_mesh", lambda *_: sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1]))
+        one = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
+        patch.setattr(host.sharding, "make_mesh", lambda *_, **__: one)
         yield
 
 

@@ -31,7 +31,7 @@ from stand_in_trainer import (
     make_self_play_losses,
 )
 
-from dfc.inference.slots import EngineCounts, EngineReply
+from dfc.inference.protocol import EngineCounts, EngineReply
 from dfc.models import families, huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
 from dfc.report import answers_page, task_page
@@ -331,7 +331,7 @@ class Inline:
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 _MADE = {
-    "dfc.rollout.workers.Engine": ScriptedEngine,
+    "dfc.rollout.host.Engine": ScriptedEngine,
     "dfc.players.endpoint.Endpoint.__init__": endpoint,
     "dfc.models.huggingface.load": load,
     "dfc.models.huggingface.save": save_tiny_player,
@@ -380,7 +380,7 @@ _SHARED = {
 def stand_ins(tape, *, ended=False):
     """Puts them in the place of what they stand for; replies end by themselves or not."""
     replaced = {target: functools.partial(made, tape) for target, made in _MADE.items()}
-    replaced["dfc.rollout.workers.Engine"] = functools.partial(ScriptedEngine, tape, ended=ended)
+    replaced["dfc.rollout.host.Engine"] = functools.partial(ScriptedEngine, tape, ended=ended)
     replaced |= {target: lambda *_, **__: None for target in _NOTHING} | _SHARED
     with contextlib.ExitStack() as stack:
         for target, stand_in in replaced.items():

@@ -6,23 +6,22 @@ import random
 import statistics
 
 import game_turns
-import jax
 import numpy as np
 import pytest
 
 from dfc import validation
-from dfc.config import RECIPES, BuildData, Evaluate, EvaluateTasks, RolloutConfig, SamplingConfig
+from dfc.config import RECIPES, BuildData, Evaluate, EvaluateTasks, ModelConfig, RolloutConfig, SamplingConfig
 from dfc.games import registry, scripted
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.bandit_regret import BanditRegret
 from dfc.games.replay import replay
 from dfc.games.rng import GameRng
-from dfc.models import huggingface, sharding
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.players import sequential
 from dfc.players.remote import FunctionPlayer
+from dfc.rollout.host import ModelHost
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
-from dfc.rollout.workers import make_engine
 
 started = functools.partial(game_turns.started, BanditRegret)
 
@@ -142,14 +141,11 @@ def test_the_strong_bot_presses_what_is_best_most_probably():
 
 
 @pytest.fixture(scope="module")
-def model():
-    mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    source = huggingface.resolve("tiny_player")
-    return (*huggingface.load(source, mesh=mesh, dtype="float32"), ChatTokenizer.load(source), mesh)
+def tokenizer():
+    return ChatTokenizer.load(huggingface.resolve("tiny_player"))
 
 
-def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
-    decoder, params, tokenizer, mesh = model
+def test_each_turn_of_a_policy_is_a_conversation_of_its_own(tokenizer):
     options = {"arms": 3, "max_turns": 8}
     turn = len(tokenizer.first_turn(started(0, **options).observation(0)))
     # Room for one turn and its reply, not for two turns.
@@ -157,7 +153,8 @@ def test_each_turn_of_a_policy_is_a_conversation_of_its_own(model):
     assert longest < 2 * turn
     sizes = {"prefill_buckets": (128,), "decode_steps": 8}  # as few programs as possible
     rollout = RolloutConfig(slots=2, max_length=longest, max_reply_length=60, legal_only=True, **sizes)
-    engine = make_engine(rollout, decoder, tokenizer, params, mesh, sampling=SamplingConfig(), slots=2)
+    host = ModelHost(ModelConfig(), rollout, slots=2)
+    engine = host.engine(host.initial_params(), sampling=SamplingConfig())
     free = engine.free
     runner = RolloutRunner(rollout, tokenizer, engine, opponent_name="none")
     specs = [EpisodeSpec("bandit_regret", options, task, 0, task, 7 + task) for task in range(3)]

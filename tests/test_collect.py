@@ -23,7 +23,8 @@ from dfc.records import collection, trajectory_files
 from dfc.records.attempts import TaskSample, TrajectorySummary
 from dfc.records.collection import Collection
 from dfc.records.trajectory_files import DatasetError
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.stop_signals import Interrupted, Stop
 
 ROOT = Path(__file__).parent.parent
@@ -291,7 +292,7 @@ def test_attempts_that_are_there_are_not_played_again_and_have_their_summaries(t
     workers = RolloutWorkers(config, sampling=SamplingConfig())
     wanted = [TaskSample("TowerOfHanoi-v0", task, 0) for task in (3, 0, 3)]
     play = functools.partial(workers.play, policy=PolicyWeights(workers.initial_params), opponent=config.opponent)
-    with Collection(config, play, tmp_path / "t", collection.make_provenance(config, workers.source)) as collected:
+    with Collection(config, play, tmp_path / "t", collection.make_provenance(config, workers.host.source)) as collected:
         assert collected.missing(wanted) == [wanted[0], wanted[2]]
         found = collected.play(wanted, stop=Stop())
     workers.close()

@@ -28,7 +28,8 @@ from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.packing import Segment, pack
 from dfc.rollout import workers as rollout_workers
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 from dfc.tools.fit import programs
 from dfc.tools.fit.collectives import traffic
 from dfc.tools.fit.workload import Workload
@@ -359,6 +360,6 @@ def test_games_of_every_split_are_those_of_one_device(monkeypatch, capsys):
     for sharding, sizes in (("training", (2, 2, 2)), ("tensor", None), ("replicated", (8, 1, 1)), ("auto", (8, 1, 1))):
         workers, found = episodes_of(mesh=TRAINED, rollout={"sharding": sharding})
         assert found == expected
-        tensor = math.gcd(8, workers.model.kv_heads)
-        assert workers.mesh.devices.shape == (sizes or (8 // tensor, 1, tensor))
+        tensor = math.gcd(8, workers.host.model.kv_heads)
+        assert workers.host.mesh.devices.shape == (sizes or (8 // tensor, 1, tensor))
         assert f"sharding {sharding}, " in (out := capsys.readouterr().out) or sharding in ("training", "auto"), out

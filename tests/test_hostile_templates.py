@@ -14,7 +14,7 @@ from dfc.launch import play
 from dfc.models import chat_template
 from dfc.models.chat import ChatTokenizer
 from dfc.rollout import model_player
-from dfc.rollout.workers import load_tokenizer
+from dfc.rollout.host import load_tokenizer
 
 folder = hostile_folders.folder  # the fixture
 

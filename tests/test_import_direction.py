@@ -132,6 +132,8 @@ FEW = {
     "report": ("dfc.stages", "dfc.methods", "dfc.launch"),
     "tools.serving": ("dfc.launch", "dfc.tools.clembench", "benchmarks"),
     "tools.clembench": ("dfc.launch",),
+    # Whoever plays holds a RolloutEngine, and does not know which one.
+    "inference.engine": ("dfc.rollout.host", "dfc.tools.serving", "dfc.methods.loop", "benchmarks"),
 }
 RECIPE_MODULES = {f"dfc.{kind.module}" for kind in (*RECIPES.values(), CollectRound)}
 RUN_RECIPES = ("dfc.launch", "dfc.tools.fit", "benchmarks")
@@ -228,6 +230,7 @@ def test_imports_point_one_way():
         ("dfc.runs.checkpoint", "from dfc.runs import run_folder"),
         ("dfc.scoring.formats", "from dfc.rows import conversations"),
         ("dfc.rollout.samples", "from dfc.scoring import formats"),
+        ("dfc.rollout.runner", "from dfc.inference.engine import Engine"),
         ("dfc.training.trainer", "from dfc.rollout.runner import RolloutRunner"),
         ("dfc.runs.run_folder", "from dfc.report import run_page"),
         ("dfc.rows.training_rows", "from dfc.report import run_page"),

@@ -10,7 +10,7 @@ from recipe_runs import untimed
 from self_play_runs import one_device
 
 from dfc.config import SamplingConfig
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.rollout.transcript import SeatTranscript
 from dfc.rollout.workers import RolloutWorkers
 from dfc.samples import Choices, Sample, choices_metrics

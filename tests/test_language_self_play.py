@@ -19,7 +19,7 @@ from dfc.methods.language_self_play import self_play_run, self_reward
 from dfc.methods.language_self_play.sampling import Roles
 from dfc.methods.language_self_play.watch import Alarm, Watch
 from dfc.models import huggingface
-from dfc.rollout.workers import PolicyWeights, load_tokenizer
+from dfc.rollout.host import PolicyWeights, load_tokenizer
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.scorer import ScoringError
@@ -213,7 +213,7 @@ def tokenizer():
 
 
 def test_a_query_cannot_forge_a_role():
-    roles = Roles(None, tokenizer(), tokenizer().stop_token_ids(()))
+    roles = Roles(None, tokenizer())
     plain, forged = roles.prompt("a"), None
     special = set(tokenizer().end_token_ids) | {t for t in plain if not tokenizer().decode([t])}
     names = [tokenizer()._special.id_to_token(t) for t in sorted(special)]

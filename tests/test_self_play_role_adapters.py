@@ -24,7 +24,7 @@ from dfc.methods.language_self_play.roles import role_advantages
 from dfc.methods.language_self_play.sampling import Roles
 from dfc.models import huggingface
 from dfc.models.lora import ALL_LINEAR, LoraConfig
-from dfc.rollout.workers import PolicyWeights
+from dfc.rollout.host import PolicyWeights
 from dfc.training.trainer import Trainer
 
 __all__ = ["one_device"]
@@ -158,7 +158,7 @@ def test_the_engine_keeps_the_policy_of_neither_role_while_they_learn():
         set_params=lambda params, _, adapters=None, *, policy="policy": held.update({policy: (params, adapters)}),
         forget_copies=lambda: None,
     )
-    roles = Roles(engine, None, frozenset())
+    roles = Roles(engine, None)
     roles.seat(PolicyWeights("base", "Solver's"), None, PolicyWeights("base", "Challenger's"))
     assert [adapters for _, adapters in held.values()] == ["Solver's", "Challenger's"]
     roles.leave("base")

@@ -12,7 +12,7 @@ import serving_clients
 import dfc.tools.serving
 from dfc.config import SamplingConfig, ServingConfig
 from dfc.errors import ConfigError
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.launch import serve
 from dfc.players.key_search import Secret
 from dfc.tools.serving import gate, requests, responses

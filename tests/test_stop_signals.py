@@ -12,7 +12,7 @@ import pytest
 from dfc.config import RolloutConfig
 from dfc.games import registry
 from dfc.games.rng import GameRng
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.players import sequential
 from dfc.players.remote import FunctionPlayer
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner

@@ -14,7 +14,7 @@ from dfc.errors import ConfigError, WeightsError
 from dfc.models import chat_template, chat_template_process
 from dfc.models.chat import ChatTokenizer
 from dfc.players import player_specs
-from dfc.rollout.workers import load_tokenizer
+from dfc.rollout.host import load_tokenizer
 from dfc.runs import run_folder
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,8 @@ from dfc.config import MeshConfig, PlayingRunConfig, RolloutConfig, SamplingConf
 from dfc.episodes import to_bytes
 from dfc.evaluation import matches
 from dfc.models.sharding import make_mesh, param_shardings
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 
 games = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}}
 specs = [spec for game, count in zip(games, (5, 2)) for spec in matches.match_specs({game: {}}, count, 3, "two")]
@@ -34,7 +35,7 @@ for case in cases.split("+"):
     )
     config = PlayingRunConfig(name="two", games=games, rollout=rollout, mesh=MeshConfig(*sizes))
     workers = RolloutWorkers(config, sampling=SamplingConfig())
-    as_trained = param_shardings(workers.model, make_mesh(*sizes))  # moved back by the engine
+    as_trained = param_shardings(workers.host.model, make_mesh(*sizes))  # moved back by the engine
     episodes = workers.play(specs, PolicyWeights(jax.device_put(workers.initial_params, as_trained)), "itself")
     name = f"{case}-{jax.process_index()}-of-{jax.process_count()}"
     with open(f"{place}/{name}", "wb") as file:

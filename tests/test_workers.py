@@ -11,7 +11,8 @@ from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
 from dfc.inference.sampling import Filters
 from dfc.models import huggingface
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
 ROLLOUT = RolloutConfig(slots=4, max_length=96, max_reply_length=4, stop=("]",), mix_games=False)

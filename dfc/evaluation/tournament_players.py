@@ -11,28 +11,24 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-import jax
-from jax.sharding import Mesh
-
-from dfc.config import EndpointConfig, Evaluate
+from dfc import multihost
+from dfc.config import EndpointConfig, Evaluate, ModelConfig
 from dfc.episodes import Episode
 from dfc.errors import CheckpointError, DfcError, Interrupted
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry
 from dfc.games.scripted import Player
-from dfc.inference.engine import Engine
-from dfc.models import huggingface, sharding
-from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
+from dfc.inference.protocol import RolloutEngine
 from dfc.models.transformer import Params
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
 from dfc.players.remote import Remote
 from dfc.rollout import trained_weights
+from dfc.rollout.host import ModelHost
 from dfc.rollout.model_player import ModelPlayer, OutOfContextError
 from dfc.rollout.runner import EpisodeSpec, RolloutRunner
 from dfc.rollout.sequential_match import play_episode
-from dfc.rollout.workers import check_actions_fit, load_tokenizer, make_decoding_mesh, make_engine
+from dfc.rollout.workers import check_actions_fit
 
 _FIRST_POLICY = "first"  # names of the two sides' weights in an engine
 _SECOND_POLICY = "second"
@@ -42,10 +38,8 @@ _SECOND_POLICY = "second"
 class _EngineGroup:
     """Models that can share engines."""
 
-    model: DecoderConfig
-    tokenizer: ChatTokenizer
-    mesh: Mesh
-    engines: list[Engine] = dataclasses.field(default_factory=list)
+    host: ModelHost
+    engines: list[RolloutEngine] = dataclasses.field(default_factory=list)
 
 
 class TournamentPlayers:
@@ -79,7 +73,6 @@ class TournamentPlayers:
         self._sources = {
             spec.name: player_specs.weights_in(spec.who) for spec in self._specs.values() if spec.kind == "model"
         }
-        self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
         self._thinking = {
             name: config.enable_thinking.get(name, source.enable_thinking) for name, source in self._sources.items()
         }
@@ -88,7 +81,7 @@ class TournamentPlayers:
         self._weights: dict[str, Params] = {}
         self._known: dict[str, str] = {}  # fingerprints
         self._generated_tokens: dict[str, int] = {}
-        self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
+        self.device = multihost.device_text()
 
     def __enter__(self) -> Self:
         return self
@@ -184,7 +177,7 @@ class TournamentPlayers:
         simulator = self._simulator(worker)
         runner = RolloutRunner(
             self._config.rollout,
-            group.tokenizer,
+            group.host.tokenizer,
             engine,
             policy=_FIRST_POLICY,
             opponent=opposite,
@@ -219,7 +212,7 @@ class TournamentPlayers:
         if name in self._engine_group_of:
             group = self._engine_groups[self._engine_group_of[name]]
             at = _FIRST_POLICY if name == player_specs.SIMULATORS else _SECOND_POLICY
-            return ModelPlayer(self._config.rollout, group.tokenizer, group.engines[worker], at)
+            return ModelPlayer(self._config.rollout, group.host.tokenizer, group.engines[worker], at)
         return self._bots[name]
 
     def _play_without_engine(
@@ -260,18 +253,15 @@ class TournamentPlayers:
             model, digest = trained_weights.kind_of(folder)
         except DfcError as error:
             raise type(error)(f"policy {name!r}: {error}") from error
-        model = dataclasses.replace(model, dtype=self._config.dtype)
         # Simulators have engines of their own: they may answer in the middle of a game of the same model.
         group_name = name if name == player_specs.SIMULATORS else f"{model}/{digest}/{enable_thinking}"
         self._engine_group_of[name] = group_name
         if group_name not in self._engine_groups:
-            rollout, mesh = self._config.rollout, self.mesh
-            if mesh.size > 1:
-                mesh = make_decoding_mesh(rollout, model, mesh, conversations=2 * rollout.slots)
-            tokenizer = load_tokenizer(huggingface.resolve(folder), enable_thinking=enable_thinking)
-            self._engine_groups[group_name] = _EngineGroup(model, tokenizer, mesh)
+            config, own = self._config, ModelConfig(folder, self._config.dtype, enable_thinking)
+            host = ModelHost(own, config.rollout, slots=2 * config.rollout.slots, mesh=config.mesh)
+            self._engine_groups[group_name] = _EngineGroup(host)
             if name != player_specs.SIMULATORS:  # which is never restricted
-                check_actions_fit(self._config, self._engine_groups[group_name].tokenizer)
+                check_actions_fit(config, host.tokenizer)
 
     def _load_models(self, meeting: Meeting) -> None:
         """Releases the weights a meeting does not need, then reads those it needs."""
@@ -292,25 +282,16 @@ class TournamentPlayers:
             first = here[0]
             second = models[1] if len(models) > 1 and models[1] in here else first
             if not group.engines:
-                group.engines = [self._engine(group, self._weights[first]) for _ in range(self._config.rollout.workers)]
+                group.engines = [
+                    group.host.engine(self._weights[first], sampling=self._config.sampling)
+                    for _ in range(self._config.rollout.workers)
+                ]
             _seat(group.engines, self._weights[first], self._weights[second])
-
-    def _engine(self, group: _EngineGroup, params: Params) -> Engine:
-        rollout = self._config.rollout
-        return make_engine(
-            rollout,
-            group.model,
-            group.tokenizer,
-            params,
-            group.mesh,
-            sampling=self._config.sampling,
-            slots=2 * rollout.slots,
-        )
 
     def _load(self, name: str, group: _EngineGroup) -> Params:
         """Returns a policy's weights; CheckpointError if its run continued, so that they are no longer the same."""
         source = self._sources[name]
-        weights = trained_weights.load(source, group.model, group.mesh)
+        weights = group.host.policy_params(source)
         if source.run is not None and name in self._known and trained_weights.fingerprint(source) != self._known[name]:
             raise CheckpointError(
                 f"policy {name!r}: {source.run} has a newer checkpoint than the one that played so far; let the run"
@@ -319,7 +300,7 @@ class TournamentPlayers:
         return weights
 
 
-def _seat(engines: Iterable[Engine], first: Params, second: Params) -> None:
+def _seat(engines: Iterable[RolloutEngine], first: Params, second: Params) -> None:
     """Gives engines the weights of the two sides."""
     for engine in engines:
         for at, params in (("policy", first), (_FIRST_POLICY, first), (_SECOND_POLICY, second)):

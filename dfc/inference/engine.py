@@ -41,11 +41,12 @@ from dfc.inference.kept_sets import KeptSets
 from dfc.inference.policies import Policies
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EngineWeights, Shape, pool_size, programs
+from dfc.inference.protocol import Ends, EngineCounts, EngineReply
 from dfc.inference.resident_weights import ResidentWeights
 from dfc.inference.results import take_sampled, take_scores
 from dfc.inference.sampling import Filters, filters_of
 from dfc.inference.scheduler import DECODE, PATIENCE, PREFILL, SCORE, Plan, Planner
-from dfc.inference.slots import Ends, EngineCounts, EngineReply, Parked, PendingReply, SlotAllocator, SlotState
+from dfc.inference.slots import Parked, PendingReply, SlotAllocator, SlotState
 from dfc.models.cache import Cache
 from dfc.models.config import DecoderConfig
 from dfc.models.execution import platform_of

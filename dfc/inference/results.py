@@ -4,7 +4,8 @@ import numpy as np
 
 from dfc.inference.checks import check_numbers
 from dfc.inference.kept_sets import KeptSets
-from dfc.inference.slots import EngineCounts, EngineReply, SlotState
+from dfc.inference.protocol import EngineCounts, EngineReply
+from dfc.inference.slots import SlotState
 
 
 def take_sampled(

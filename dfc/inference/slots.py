@@ -1,7 +1,7 @@
 """Book-keeping of an engine: which slots there are and where, and every conversation's tokens, done and pending."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import jax
@@ -11,66 +11,9 @@ from jax.sharding import Mesh
 from dfc.config import SamplingConfig
 from dfc.inference.constraints import Position
 from dfc.inference.kept_sets import KeptSets
+from dfc.inference.protocol import Ends, EngineReply
 from dfc.models.execution import ROWS as ROW_AXES
 from dfc.samples import Choices
-
-Ends = Callable[[list[int]], int | None]
-"""For stop strings: given a reply's tokens so far, how many of them to keep if it is over, else None."""
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineReply:
-    """What a slot replied, or the tokens it was given to score; without tokens: it has read what it was asked to.
-
-    Attributes:
-      slot: which conversation.
-      token_ids: the sampled tokens, the stop token included if there is one.
-      sampled_logprobs: of each token under the distribution it was sampled from: temperature, filters and constraint
-        applied.
-      plain_logprobs: of each token under the untruncated distribution at temperature 1; empty if the engine was not
-        made to compute them.
-      versions: of the weights each token was sampled under.
-      choices: the set of tokens that each was sampled among; None: filters removed none of the vocabulary, or the
-        engine was not made to keep the sets.
-      stopped: whether a stop token or a stop string ended it; otherwise the length limit cut the reply.
-      shared_tokens: of the conversation before it, that were copied from another one when it was asked for.
-    """
-
-    slot: int
-    token_ids: list[int]
-    sampled_logprobs: list[float]
-    plain_logprobs: list[float]
-    versions: list[int]
-    stopped: bool
-    shared_tokens: int = 0
-    choices: Choices | None = None
-
-
-@dataclasses.dataclass
-class EngineCounts:
-    """What an engine has done since it was made; all numbers are tokens or calls, of this host.
-
-    Attributes:
-      calls: of the device.
-      steps: of decode calls.
-      processed_tokens: prefilled or decoded.
-      generated_tokens: sampled.
-      computed: rows x tokens per row, summed over calls: what the device worked on, padding included.
-      row_steps: rows x steps of decode calls.
-      useful_steps: of them, those that sampled a token that counts.
-      prompt_tokens: of the processed ones, those before what is sampled or scored.
-      shared_tokens: that were copied from a conversation that begins alike, instead of being prefilled.
-    """
-
-    calls: int = 0
-    steps: int = 0
-    processed_tokens: int = 0
-    generated_tokens: int = 0
-    computed: int = 0
-    row_steps: int = 0
-    useful_steps: int = 0
-    prompt_tokens: int = 0
-    shared_tokens: int = 0
 
 
 @dataclasses.dataclass

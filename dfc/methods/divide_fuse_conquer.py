@@ -38,7 +38,7 @@ from dfc.losses import Loss, sft_loss
 from dfc.models.lora import average
 from dfc.models.transformer import Params
 from dfc.report import watched
-from dfc.rollout.workers import PolicyWeights
+from dfc.rollout.host import PolicyWeights
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch

@@ -22,8 +22,7 @@ from dfc.games.game import Game, Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import Player
 from dfc.inference.constraints import ActionTrie, action_replies, cut_reply
-from dfc.inference.engine import Engine
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply, RolloutEngine
 from dfc.models.chat import ChatTokenizer
 from dfc.players.remote import ChatMessage, Remote
 from dfc.rollout.openings import Opening
@@ -86,7 +85,7 @@ class MatchContext:
 
     config: RolloutConfig
     tokenizer: ChatTokenizer
-    engine: Engine
+    engine: RolloutEngine
     policy: str
     opponent: SeatPlayer | None
     opponent_name: str

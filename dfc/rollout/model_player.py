@@ -3,20 +3,18 @@
 It is slow: while it replies, one conversation at a time, the games of the other engine stand still.
 """
 
-import dataclasses
 import functools
 import weakref
 
-from dfc.config import RolloutConfig, SamplingConfig
+from dfc.config import ModelConfig, RolloutConfig, SamplingConfig
 from dfc.errors import DfcError
 from dfc.games.game import Game
 from dfc.games.rng import GameRng
 from dfc.inference.constraints import ActionTrie, action_replies, cut_reply
-from dfc.inference.engine import Engine
-from dfc.models import huggingface
+from dfc.inference.protocol import RolloutEngine
 from dfc.models.chat import ChatTokenizer
 from dfc.players import player_specs
-from dfc.rollout import trained_weights
+from dfc.rollout.host import ModelHost
 from dfc.rollout.runner import MOST_ACTIONS, system_prompt
 from dfc.rollout.transcript import SeatTranscript
 
@@ -40,7 +38,9 @@ class ModelPlayer:
       thought: what the model's template writes of a block of thought where a reply begins; see `ChatTokenizer`.
     """
 
-    def __init__(self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: Engine, policy: str = "policy") -> None:
+    def __init__(
+        self, config: RolloutConfig, tokenizer: ChatTokenizer, engine: RolloutEngine, policy: str = "policy"
+    ) -> None:
         """Makes the player.
 
         Limits, prompt and constraint are as in a rollout runner; the engine has as many slots as there may be seats of
@@ -163,10 +163,8 @@ def load_player(
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
     """
     weights = player_specs.weights_in(path)
-    model = dataclasses.replace(trained_weights.kind_of(weights.folder)[0], dtype="float32")
     if enable_thinking is None:
         enable_thinking = weights.enable_thinking
-    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder), enable_thinking=enable_thinking)
     run = player_specs.run_config(path) or {}
     rollout = RolloutConfig(
         max_length=_MAX_LENGTH,
@@ -175,12 +173,7 @@ def load_player(
         stop=stop,
         legal_only=bool(run.get("rollout", {}).get("legal_only", False)),
     )
-    engine = Engine(
-        model,
-        trained_weights.load(weights, model, None),
-        slots=3,  # as many seats as a game with simulators has
-        max_length=_MAX_LENGTH,
-        stop_token_ids=tokenizer.stop_token_ids(stop),
-        sampling=SamplingConfig(),
-    )
-    return ModelPlayer(rollout, tokenizer, engine)
+    model = ModelConfig(weights.folder, enable_thinking=enable_thinking)
+    host = ModelHost(model, rollout, slots=3)  # as many seats as a game with simulators has
+    engine = host.engine(host.policy_params(weights), sampling=SamplingConfig())
+    return ModelPlayer(rollout, host.tokenizer, engine)

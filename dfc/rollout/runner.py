@@ -17,7 +17,7 @@ import jax
 
 from dfc.config import OpponentReplyConfig, RolloutConfig, SamplingConfig
 from dfc.episodes import Episode
-from dfc.inference.engine import Engine
+from dfc.inference.protocol import RolloutEngine
 from dfc.models.chat import ChatTokenizer
 from dfc.players.remote import Remote
 from dfc.rollout.match import (
@@ -57,7 +57,7 @@ class RolloutRunner:
         self,
         config: RolloutConfig,
         tokenizer: ChatTokenizer,
-        engine: Engine,
+        engine: RolloutEngine,
         *,
         policy: str = "policy",
         opponent: SeatPlayer | None = None,

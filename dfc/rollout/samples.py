@@ -1,13 +1,15 @@
 """Prompts in, several replies to each out: what a method without games plays."""
 
 import collections
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dfc.config import SamplingConfig
-from dfc.inference.engine import Engine
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply, RolloutEngine
+from dfc.models.chat import ChatTokenizer
 from dfc.rollout.transcript import NO_VERSION
 from dfc.samples import Choices, Sample
 
@@ -15,7 +17,7 @@ _IN_FLIGHT = 2  # calls of the engine: one computes while the replies of the oth
 
 
 def samples(
-    engine: Engine,
+    engine: RolloutEngine,
     prompts: Sequence[Sequence[int]],
     n: int,
     *,
@@ -80,3 +82,74 @@ def _sample(prompt: Sequence[int], reply: EngineReply) -> Sample:
         np.asarray([NO_VERSION] * before + reply.versions, np.int32),
         None if reply.choices is None else Choices.placed(length, {before: reply.choices}),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a policy answered.
+
+    Attributes:
+      text: of its tokens.
+      ended: whether it ended the reply itself; False: a limit did.
+      sample: its prompt and its own tokens, for a trainer.
+    """
+
+    text: str
+    ended: bool
+    sample: Sample
+
+
+@dataclasses.dataclass
+class Asker:
+    """Asks the policies of an engine, in conversations of one reply.
+
+    Attributes:
+      engine: answers. tokenizer: of its model.
+      check_stop: called between engine calls; its exception aborts the call (`dfc.runs.stop_signals.Stop.check_stop`).
+    """
+
+    engine: RolloutEngine
+    tokenizer: ChatTokenizer
+    check_stop: Callable[[], None] = lambda: None
+
+    def prompt(self, text: str) -> list[int]:
+        """Returns the tokens of a conversation that begins with a user's message.
+
+        The message is text, whatever it contains: nothing in it becomes the markup of a role (`dfc.models.chat`).
+        """
+        return self.tokenizer.first_turn(text)
+
+    def fits(self, prompt: Sequence[int], reply: int) -> bool:
+        """Returns whether a prompt leaves room for a reply of so many tokens."""
+        return 0 < len(prompt) <= self.engine.max_length - reply
+
+    def ask(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        *,
+        seed: Callable[[int, int], int],
+        longest: int,
+        policy: str = "policy",
+        sampling: SamplingConfig | None = None,
+    ) -> list[list[Reply]]:
+        """Returns n replies of `longest` tokens at most to every prompt; the rest is as in `samples`."""
+        found = samples(
+            self.engine,
+            prompts,
+            n,
+            seed=seed,
+            max_reply_length=longest,
+            policy=policy,
+            sampling=sampling,
+            check_stop=self.check_stop,
+        )
+        return [[self._reply(sample) for sample in group] for group in found]
+
+    def _reply(self, sample: Sample) -> Reply:
+        tokens = sample.token_ids[sample.mask].tolist()
+        return Reply(self.tokenizer.decode(tokens), bool(tokens) and tokens[-1] in self._ends, sample)
+
+    @functools.cached_property
+    def _ends(self) -> frozenset[int]:
+        return self.tokenizer.stop_token_ids(())

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dfc.config import SamplingConfig
 from dfc.inference.constraints import ActionTrie, Position
-from dfc.inference.engine import Engine
-from dfc.inference.slots import EngineReply, Parked
+from dfc.inference.protocol import EngineReply, RolloutEngine
 from dfc.samples import Choices, Sample
 
 NO_VERSION = -1
@@ -33,7 +33,7 @@ class SeatTranscript:
       sampling: how it samples; None: as the engine does by default.
     """
 
-    engine: Engine
+    engine: RolloutEngine
     policy: str
     seed: int
     slot: int | None = None
@@ -46,7 +46,7 @@ class SeatTranscript:
     closed: bool = False
     observed: bool = False
     sampling: SamplingConfig | None = None
-    _parked: Parked | None = None
+    _parked: Any = None  # what the engine gave for a slot
     _actions: ActionTrie | None = None  # of the reply that was asked for
     _sent: int = 0  # tokens the engine knows
 

@@ -1,23 +1,17 @@
 """Model, tokenizer, engines and players of a run, ready to play."""
 
-import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Literal
 
 import jax
 
 from dfc import multihost
 from dfc.config import (
     GamesRunConfig,
-    MeshConfig,
     OpponentReplyConfig,
     PlayersRunConfig,
     PlayingRunConfig,
     RlRunConfig,
-    RolloutConfig,
     SamplingConfig,
 )
 from dfc.episodes import Episode, from_bytes, to_bytes
@@ -26,135 +20,21 @@ from dfc.games import registry, scripted
 from dfc.games.game import Game, GameInfo
 from dfc.games.rng import GameRng
 from dfc.games.scripted import STRENGTHS, Player
-from dfc.inference import decoding_mesh
 from dfc.inference.constraints import cut_reply
-from dfc.inference.engine import Engine
-from dfc.inference.slots import tensor_devices_on_one_host
-from dfc.inference.stop_strings import StopStrings
-from dfc.models import huggingface, sharding
+from dfc.inference.protocol import RolloutEngine
+from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.models.config import DecoderConfig
-from dfc.models.execution import platform_of
-from dfc.models.transformer import Adapters, Params
 from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import OPPONENT, PlayerSpec
 from dfc.players.remote import Remote
 from dfc.rollout import trained_weights
+from dfc.rollout.host import ModelHost, PolicyWeights, release
 from dfc.rollout.runner import MOST_ACTIONS, EpisodeSpec, RolloutRunner, SeatPlayer, system_prompt
-
-
-@dataclasses.dataclass(frozen=True)
-class PolicyWeights:
-    """The weights to play with, in the engine's form, and the adapters on them, if any."""
-
-    params: Params
-    adapters: Adapters | None = None
-
 
 _TRIAL_GAMES, _TRIAL_STEPS = 3, 200  # random-legal games per game id that show its actions, and their length
 _OTHER = "other"  # the engine's name for an opponent with weights of its own
 Opponent = str | PolicyWeights | Player | Remote
-
-
-def make_engine(
-    rollout: RolloutConfig,
-    model: DecoderConfig,
-    tokenizer: ChatTokenizer,
-    params: Params,
-    mesh: jax.sharding.Mesh,
-    *,
-    sampling: SamplingConfig,
-    slots: int,
-    hosts: Literal["same", "own"] = "same",
-    other_sampling: Sequence[SamplingConfig] = (),
-    kept_sets: bool = False,
-) -> Engine:
-    """Returns an engine that plays as a configuration says; what follows the mesh is as in `Engine`."""
-    longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
-    return Engine(
-        model,
-        params,
-        slots=slots,
-        max_length=rollout.max_length,
-        stop_token_ids=tokenizer.stop_token_ids(rollout.stop),
-        sampling=sampling,
-        rows=rollout.rows or rollout.slots,
-        prefill_buckets=rollout.prefill_buckets or None,
-        decode_steps=min(rollout.decode_steps, rollout.max_reply_length),
-        ends=StopStrings(longer, tokenizer.decode) if longer else None,
-        mesh=mesh,
-        hosts=hosts,
-        other_sampling=other_sampling,
-        kept_sets=kept_sets,
-    )
-
-
-def make_decoding_mesh(
-    rollout: RolloutConfig,
-    model: DecoderConfig,
-    mesh: jax.sharding.Mesh,
-    *,
-    conversations: int,
-    nf4: bool = False,
-    policies: int = 1,
-) -> jax.sharding.Mesh:
-    """Returns the mesh that engines play on, over the devices of the one that training uses; a choice is printed.
-
-    Conversations are those of one engine, and every worker has one; with `nf4` the weights are held in four bits;
-    `policies` counts those whose weights are split for playing at once, all engines' together.
-    """
-    chosen = decoding_mesh.choose(
-        rollout.sharding,
-        model,
-        MeshConfig(*mesh.devices.shape),
-        of_a_host=jax.local_device_count(),
-        platform=platform_of(mesh),
-        memory=decoding_mesh.device_memory(mesh) if rollout.sharding == "auto" and mesh.size > 1 else None,
-        rows=rollout.rows or rollout.slots,
-        conversations=conversations * rollout.workers,
-        positions=rollout.max_length,
-        nf4=nf4,
-        policies=policies,
-    )
-    if chosen.sharding != "training" and multihost.is_primary():
-        print(f"playing: {chosen.describe()}", flush=True)  # noqa: T201 - progress
-    return decoding_mesh.make(mesh, chosen.sizes)
-
-
-def load_tokenizer(source: Path, *, enable_thinking: bool | None) -> ChatTokenizer:
-    """Returns a model folder's tokenizer; where it departs from the chat template is printed once in a process.
-
-    Raises:
-      WeightsError: as `ChatTokenizer.load`.
-    """
-    tokenizer = ChatTokenizer.load(source, enable_thinking=enable_thinking)
-    _print_departures(str(source), tokenizer.departure, tokenizer.opens_thought)
-    _print_other_thinking(source, enable_thinking)
-    return tokenizer
-
-
-@functools.cache
-def _print_departures(source: str, departure: str | None, opens_thought: bool) -> None:
-    if not multihost.is_primary():
-        return
-    if departure is not None:
-        print(f"{source}: {departure}", flush=True)  # noqa: T201 - progress
-    if opens_thought:
-        print(  # noqa: T201 - the same
-            f"{source}: The chat template opens a thought (<think>) before every reply; replies of scripted players, "
-            "disturbances and rows that do not close it begin with </think>.",
-            flush=True,
-        )
-
-
-@functools.cache
-def _print_other_thinking(source: Path, enable_thinking: bool | None) -> None:
-    recorded = player_specs.recorded_thinking(source)
-    if multihost.is_primary() and recorded not in (None, enable_thinking):
-        print(  # noqa: T201 - the same
-            f"{source}: was trained with model.enable_thinking={recorded}; here it is {enable_thinking}.", flush=True
-        )
 
 
 def conversations(config: PlayersRunConfig) -> int:
@@ -171,9 +51,9 @@ class RolloutWorkers:
     """Loads the initial policy and plays any weights of its shape against any opponent.
 
     Attributes:
-      source: the model's folder. model: its shape. initial_params: its weights, sharded over the mesh, in four bits if
-        the configuration says so. mesh: the devices, as training splits them, or playing where nothing is trained.
-      info: what is known of each configured game. device: the hardware, as text.
+      host: the model. initial_params: its weights, on the devices as training splits them, or playing where nothing is
+        trained; in four bits if the configuration says so.
+      info: what is known of each configured game.
     """
 
     def __init__(
@@ -191,36 +71,25 @@ class RolloutWorkers:
         aborts the play (`dfc.runs.stop_signals.Stop.check_stop`).
         """
         self._config, self._check_stop, self._sampling, self._nf4 = config, check_stop, sampling, nf4
-        self.source: Path = huggingface.resolve(config.model.path)
-        self.mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        self._playing_mesh = self.mesh
-        if self.mesh.size > 1:
-            # A run that trains moves weights: every engine has copies, of the initial policy too where the two meet.
-            copied = 0
-            if isinstance(config, RlRunConfig):
-                copied = config.rollout.workers * (2 if conversations(config) > 1 and config.adapter.rank == 0 else 1)
-            self._playing_mesh = make_decoding_mesh(
-                config.rollout,
-                dataclasses.replace(trained_weights.kind_of(str(self.source))[0], dtype=config.model.dtype),
-                self.mesh,
-                conversations=conversations(config) * config.rollout.slots,
-                nf4=nf4,
-                policies=max(1, copied),
-            )
-        if not isinstance(config, RlRunConfig):  # weights are placed for playing from the beginning
-            self.mesh = self._playing_mesh
-        self.model, self.initial_params = huggingface.load(
-            self.source, mesh=self.mesh, dtype=config.model.dtype, nf4=nf4
+        # A run that trains moves weights: every engine has copies, of the initial policy too where the two meet.
+        copies = 0
+        if isinstance(config, RlRunConfig):
+            copies = config.rollout.workers * (2 if conversations(config) > 1 and config.adapter.rank == 0 else 1)
+        self.host = ModelHost(
+            config.model,
+            config.rollout,
+            slots=conversations(config) * config.rollout.slots,
+            mesh=config.mesh,
+            nf4=nf4,
+            trained_copies=copies,
         )
-        self.tokenizer = load_tokenizer(self.source, enable_thinking=config.model.enable_thinking)
+        self.initial_params = self.host.initial_params()
         self.info: dict[str, GameInfo] = {g: registry.make(g, **options).info for g, options in config.games.items()}
-        _check_first_turns(config, self.tokenizer)
-        check_actions_fit(config, self.tokenizer)
-        self.device = f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}"
-        # Hosts play games of their own where each has whole copies of the model, or shards that no other host shares.
-        self._apart = jax.process_count() > 1 and tensor_devices_on_one_host(self._playing_mesh)
-        self._first = jax.process_index() if self._apart else 0  # of the shares of every batch of games
-        self._shares = jax.process_count() if self._apart else config.rollout.workers  # several hosts: one worker each
+        _check_first_turns(config, self.host.tokenizer)
+        check_actions_fit(config, self.host.tokenizer)
+        apart = self.host.apart
+        self._first = jax.process_index() if apart else 0  # of the shares of every batch of games
+        self._shares = jax.process_count() if apart else config.rollout.workers  # several hosts: one worker each
         self._players: dict[str, Player | Remote | PolicyWeights] = {}  # opponents that were named
         self._simulators = self._make_simulators()
         self._engines = [self._engine() for _ in range(config.rollout.workers)]
@@ -241,7 +110,7 @@ class RolloutWorkers:
         return list({id(who): who for who in seated if isinstance(who, Endpoint)}.values())
 
     @property
-    def engines(self) -> list[Engine]:
+    def engines(self) -> list[RolloutEngine]:
         """Every worker's."""
         return list(self._engines)
 
@@ -287,7 +156,7 @@ class RolloutWorkers:
                 seated = _OTHER
             runner = RolloutRunner(
                 self._config.rollout,
-                self.tokenizer,
+                self.host.tokenizer,
                 engine,
                 opponent=seated,
                 opponent_name=name,
@@ -303,15 +172,12 @@ class RolloutWorkers:
                     mine = batch[worker + self._first :: self._shares]
                     games.update(zip(mine, runner.play_all([specs[i] for i in mine]), strict=True))
             finally:  # the engine releases the policies' weights so that the next update does not hold two copies
-                engine.set_params(self.initial_params, engine.version())
-                if seated == _OTHER:
-                    engine.set_params(self.initial_params, 0, policy=_OTHER)
-                engine.forget_copies()
+                release(engine, ["policy", *([_OTHER] if seated == _OTHER else [])], self.initial_params)
             return games
 
         with ThreadPoolExecutor(len(self._engines)) as pool:  # a program's run releases Python's lock
             played = {i: e for found in pool.map(work, range(len(self._engines))) for i, e in found.items()}
-        if not self._apart:
+        if not self.host.apart:
             return [episode for i in range(len(specs)) for episode in played[i]]
         order, found = [], []
         for data in multihost.all_gather_bytes(to_bytes([episode for i in sorted(played) for episode in played[i]])):
@@ -354,16 +220,13 @@ class RolloutWorkers:
             weights = player_specs.weights_in(spec.who, ("initial", "itself", *STRENGTHS))
         except ConfigError as error:
             raise ConfigError([f"{spec.name}: {problem}" for problem in error.problems]) from error
-        what = trained_weights.difference(weights.folder, self._config.model.path)
-        if what is not None:
-            why = f"has another {what} than model.path={self._config.model.path!r}, and they play in one engine"
-            hint = "name a model of the same kind, or compare the two with the recipe evaluate"
-            raise ConfigError([f"{spec.name}: {spec.who!r} ({weights.folder}) {why}; {hint}"])
-        if (problem := player_specs.thinking_problem(weights, self._config.model)) is not None:
-            raise ConfigError([f"{spec.name}: {spec.who!r} {problem}"])
-        if weights.run is None and not self._nf4 and huggingface.resolve(weights.folder) == self.source:
+        hint = (
+            ", and they play in one engine; name a model of the same kind, or compare the two with the recipe evaluate"
+        )
+        self.host.refuse_other(weights, f"{spec.name}: {spec.who!r}", hint)
+        if weights.run is None and not self._nf4 and huggingface.resolve(weights.folder) == self.host.source:
             return PolicyWeights(self.initial_params)
-        return PolicyWeights(trained_weights.load(weights, self.model, self.mesh))
+        return PolicyWeights(self.host.policy_params(weights))
 
     def _player(self, spec: PlayerSpec) -> Player | Remote:
         """Returns a player of no engine."""
@@ -380,20 +243,12 @@ class RolloutWorkers:
         spec = player_specs.simulators(self._config)
         return dict.fromkeys(sorted(roles), "initial" if spec is None else self._player(spec))
 
-    def _engine(self) -> Engine:
-        rollout = self._config.rollout
-        hosts: Literal["same", "own"] = "own" if self._apart else "same"
+    def _engine(self) -> RolloutEngine:
         trained = self._config if isinstance(self._config, RlRunConfig) else None
         reply = None if trained is None else trained.opponent_reply.sampling
-        engine = make_engine(
-            rollout,
-            self.model,
-            self.tokenizer,
+        engine = self.host.engine(
             self.initial_params,
-            self._playing_mesh,
             sampling=self._sampling,
-            slots=conversations(self._config) * rollout.slots,
-            hosts=hosts,
             other_sampling=[] if reply is None else [reply],
             kept_sets=trained is not None and self._sampling.filtered,
         )

@@ -35,7 +35,8 @@ from dfc.records.task_groups import playing
 from dfc.records.trajectories import Provenance
 from dfc.report import data_tables, run_page
 from dfc.report.watched import Watched
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
 from dfc.runs.metrics import IterationRecord
@@ -58,6 +59,7 @@ def run(config: Collect | Branch, folder: RunFolder, stop: Stop) -> None:
         if isinstance(config, Collect) and config.demonstrator:
             players = stack.enter_context(Demonstrations(playing(config), stop.check_stop))
             play: PlayGames = players.play
+            source, device = players.source, players.device
         else:
             print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
             players = stack.enter_context(
@@ -66,8 +68,9 @@ def run(config: Collect | Branch, folder: RunFolder, stop: Stop) -> None:
             players_on_record.refuse_others(folder, players.seat(config.opponent))
             weights = PolicyWeights(players.initial_params)
             play = functools.partial(players.play, policy=weights, opponent=config.opponent)
-        folder.note_device(players.device)
-        provenance = collection.make_provenance(config, players.source)
+            source, device = players.host.source, players.host.device
+        folder.note_device(device)
+        provenance = collection.make_provenance(config, source)
         branched: dict[TaskSample, Branched] = {}
         if isinstance(config, Branch):
             branched = multihost.on_all_hosts(functools.partial(branches.planned, config, provenance.model_hash))

@@ -28,7 +28,8 @@ from dfc.records import collection
 from dfc.records.attempts import CollectionStatistics, TaskSample, TrajectorySummary
 from dfc.records.collection import Collection
 from dfc.records.task_groups import playing, task_groups
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 from dfc.runs.costs import Costs
 from dfc.runs.metrics import MetricsWriter
 from dfc.runs.progress import Progress
@@ -51,8 +52,8 @@ def run(config: CollectRound, folder: RunFolder, stop: Stop) -> None:
     print(f"{len(arms)} groups: " + ", ".join(f"{name} {len(tasks)}" for name, tasks in arms.items()), flush=True)  # noqa: T201 - what is chosen from
     workers = RolloutWorkers(playing(config), stop.check_stop, sampling=config.sampling)
     with contextlib.closing(workers):
-        folder.note_device(workers.device)
-        provenance = collection.make_provenance(config, workers.source)
+        folder.note_device(workers.host.device)
+        provenance = collection.make_provenance(config, workers.host.source)
         play = functools.partial(workers.play, policy=PolicyWeights(workers.initial_params), opponent="itself")
         with Collection(config, play, folder.path / collection.FOLDER, provenance) as collected:
             chooser = Chooser(config, arms)

@@ -19,9 +19,9 @@ from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import DEMONSTRATOR, OPPONENT, PlayerSpec
 from dfc.players.remote import Remote
 from dfc.records.trajectories import seen_by
+from dfc.rollout.host import load_tokenizer
 from dfc.rollout.match import EpisodeSpec, system_prompt
 from dfc.rollout.sequential_match import play_episode
-from dfc.rollout.workers import load_tokenizer
 from dfc.rows.conversations import encode
 from dfc.samples import Sample
 

@@ -31,9 +31,10 @@ from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
 from dfc.records.task_groups import split_games
 from dfc.report import task_page
 from dfc.rollout import trained_weights
+from dfc.rollout.host import PolicyWeights
 from dfc.rollout.runner import EpisodeSpec
 from dfc.rollout.sequential_match import play_episode
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.workers import RolloutWorkers
 from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
 from dfc.runs.progress import Progress
@@ -233,7 +234,7 @@ class _Players:
             # The filters are on from the beginning: hosts with games of their own all run the same programs.
             filters = dataclasses.replace(self._config.sampling, temperature=1.0)
             self._workers = RolloutWorkers(self._config, self._stop.check_stop, sampling=filters)
-            self._folder.note_device(self._workers.device)
+            self._folder.note_device(self._workers.host.device)
         sampling = dataclasses.replace(self._config.sampling, temperature=temperature)
         policy = self._policy(spec, self._workers)
         # Where no one plays another seat: a scripted player keeps no conversation in the engine.

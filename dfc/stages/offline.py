@@ -42,8 +42,8 @@ from dfc.models.sharding import batch_sharding, make_mesh
 from dfc.models.transformer import Params
 from dfc.records.trajectory_files import DatasetError
 from dfc.report.tables import Table
+from dfc.rollout.host import load_tokenizer
 from dfc.rollout.trained_weights import lora_config
-from dfc.rollout.workers import load_tokenizer
 from dfc.rows import training_rows as data_rows
 from dfc.rows.training_rows import TrainingRows
 from dfc.runs.checkpoint import Checkpointer
@@ -82,7 +82,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
-    folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    folder.note_device(multihost.device_text())
     stop.check_stop()
     trainer = make_trainer(config, model, mesh, shortest=data.shortest, updates=data.update_rows.updates)
     params = trainer.initial_params(weights, config.seed)

@@ -137,7 +137,7 @@ class GamesRun(PolicyRun[State]):
         sampling, nf4 = config.sampling, config.adapter.base == "nf4"
         workers = RolloutWorkers(config, stop.check_stop, sampling=sampling, nf4=nf4)
         opponent = workers.seat(config.opponent) if config.opponent != "pool" else {}
-        trainer = make_trainer(config, workers.model, loss, workers.mesh)
+        trainer = make_trainer(config, workers.host.model, loss, workers.host.mesh)
         checkpointer = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
         initial_params = trainer.initial_params(workers.initial_params, config.seed)
         trainer.bound_growth(initial_params)
@@ -145,14 +145,14 @@ class GamesRun(PolicyRun[State]):
             initial_params = {name: trainer.initial_params(workers.initial_params, config.seed) for name in policies}
         read = config.adapter.rank > 0 or reads_reference or asks_reference
         reference_params = trainer.frozen_params(workers.initial_params) if read else None
-        folder.note_device(workers.device)
+        folder.note_device(workers.host.device)
         players_on_record.refuse_others(folder, opponent)
         return cls(
             folder,
             stop,
             checkpointer,
             config,
-            workers.source,
+            workers.host.source,
             workers.initial_params,
             trainer,
             workers,
@@ -208,7 +208,7 @@ class GamesRun(PolicyRun[State]):
         # The files hold the precision that four bits lose. There is room for the whole model: the run ends here.
         self.close()
         self.weights = self.reference_params = self.initial_params = None
-        return huggingface.load(self.source, mesh=self.workers.mesh, dtype=self.config.model.dtype)[1]
+        return huggingface.load(self.source, mesh=self.workers.host.mesh, dtype=self.config.model.dtype)[1]
 
     def last_good(self, state: State | None) -> tuple[Params, int]:
         """Returns the weights to continue from after an update was refused, and their step; 0 for the initial ones."""

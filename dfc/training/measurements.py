@@ -5,7 +5,8 @@ from typing import Any
 
 from dfc.evaluation import matches
 from dfc.models.transformer import Params
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.workers import RolloutWorkers
 from dfc.training import forecast, game_plan, rl
 from dfc.training.games_run import GamesRun
 

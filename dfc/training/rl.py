@@ -45,8 +45,8 @@ from dfc.losses import Loss, grpo_loss
 from dfc.losses.importance import LARGEST
 from dfc.models.transformer import Params
 from dfc.packing import packed, segment
+from dfc.rollout.host import PolicyWeights
 from dfc.rollout.runner import EpisodeSpec, all_failed
-from dfc.rollout.workers import PolicyWeights
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, TokenBatch, choices_metrics
 from dfc.scoring import episode_rewards
@@ -244,7 +244,7 @@ def _require_sets(episodes: Sequence[Episode]) -> None:
         if sample.mask.any() and (sample.choices is None or not sample.choices.kept[sample.mask].all()):
             raise TrainingError(
                 "sampling has a filter, but a sampled token came without the set that it left: expected an engine with "
-                "kept_sets=True (dfc.rollout.workers makes one where the run's own sampling has a filter)"
+                "kept_sets=True, as dfc.rollout.workers makes one where the run's own sampling has a filter"
             )
 
 

@@ -24,8 +24,8 @@ from dfc.models import huggingface
 from dfc.models.lora import LoraConfig
 from dfc.models.safetensors_format import Location
 from dfc.models.transformer import Adapters, Params
+from dfc.rollout.host import PolicyWeights
 from dfc.rollout.trained_weights import lora_config
-from dfc.rollout.workers import PolicyWeights
 from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop

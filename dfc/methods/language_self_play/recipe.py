@@ -47,10 +47,10 @@ from dfc.methods.language_self_play.records import (
 )
 from dfc.methods.language_self_play.rewards import KnownQueries, make_reward, refuse_useless
 from dfc.methods.language_self_play.roles import RoleAdvantages, role_advantages
-from dfc.methods.language_self_play.sampling import Reply
 from dfc.methods.language_self_play.self_play_run import SelfPlayRun, State
 from dfc.report import watched
-from dfc.rollout.workers import PolicyWeights
+from dfc.rollout.host import PolicyWeights
+from dfc.rollout.samples import Reply
 from dfc.runs.metrics import IterationRecord
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop

@@ -9,9 +9,9 @@ import numpy as np
 from dfc.episodes import Episode, PlayedReply
 from dfc.methods.language_self_play import families, hygiene, self_reward, watch
 from dfc.methods.language_self_play.roles import RoleAdvantages
-from dfc.methods.language_self_play.sampling import Reply
 from dfc.methods.language_self_play.self_play_run import SelfPlayRun, State
 from dfc.methods.language_self_play.update import entropy
+from dfc.rollout.samples import Reply
 from dfc.runs.metrics import IterationRecord
 from dfc.samples import Sample, choices_metrics
 

@@ -4,47 +4,23 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from dfc.config import SamplingConfig
-from dfc.inference.engine import Engine
 from dfc.inference.prefixes import in_common
-from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import Params
-from dfc.rollout.samples import samples
-from dfc.rollout.workers import PolicyWeights
-from dfc.samples import Sample
+from dfc.rollout.host import PolicyWeights, release
+from dfc.rollout.samples import Asker, Reply
 
 # The engine's names for the policy that judges, and for a Challenger with weights of its own.
 REFERENCE, CHALLENGER = "reference", "challenger"
 
 
-@dataclasses.dataclass(frozen=True)
-class Reply:
-    """What a role wrote.
-
-    Attributes:
-      text: of its tokens, without white space at both ends.
-      ended: whether it ended the reply itself; False: a limit did.
-      sample: its prompt and its own tokens, for a trainer.
-    """
-
-    text: str
-    ended: bool
-    sample: Sample
-
-
 @dataclasses.dataclass
-class Roles:
+class Roles(Asker):
     """Asks the policy, in either role, and the reference that judges.
 
     Attributes:
-      engine: of the run. tokenizer: of its model. stops: the tokens that end a reply.
-      check_stop: called between engine calls (`dfc.runs.stop_signals.Stop.check_stop`).
       asked: prompts of the iteration, by who was asked.
     """
 
-    engine: Engine
-    tokenizer: ChatTokenizer
-    stops: frozenset[int]
-    check_stop: Callable[[], None] = lambda: None
     asked: dict[str, list[Sequence[int]]] = dataclasses.field(default_factory=dict)
     challenger: str = "policy"  # the engine's name for the Challenger's weights
     _read: int = 0  # prompt tokens of earlier iterations
@@ -64,9 +40,7 @@ class Roles:
 
     def leave(self, initial_params: Params) -> None:
         """Releases the policy's weights so that the next update does not hold two copies."""
-        for policy in dict.fromkeys(("policy", self.challenger)):
-            self.engine.set_params(initial_params, self.engine.version(), policy=policy)
-        self.engine.forget_copies()
+        release(self.engine, dict.fromkeys(("policy", self.challenger)), initial_params)
 
     def prompt_tokens(self) -> dict[str, float]:
         """Returns prompt tokens of the iteration so far: those that this host has prefilled, and the distinct ones.
@@ -76,17 +50,6 @@ class Roles:
         prefilled = self.engine.counts.prompt_tokens - self._read
         distinct = sum(distinct_tokens(prompts) for prompts in self.asked.values())
         return {"prompt_tokens/prefilled": float(prefilled), "prompt_tokens/distinct": float(distinct)}
-
-    def prompt(self, text: str) -> list[int]:
-        """Returns the tokens of a conversation that begins with a user's message.
-
-        The message is text, whatever it contains: nothing in it becomes the markup of a role (`dfc.models.chat`).
-        """
-        return self.tokenizer.first_turn(text)
-
-    def fits(self, prompt: Sequence[int], reply: int) -> bool:
-        """Returns whether a prompt leaves room for a reply of so many tokens."""
-        return 0 < len(prompt) <= self.engine.max_length - reply
 
     def write(
         self,
@@ -98,7 +61,7 @@ class Roles:
         queries: bool = False,
         judge: SamplingConfig | None = None,
     ) -> list[list[Reply]]:
-        """Returns n replies to every prompt; equal prompts that follow each other are read once.
+        """Returns n replies to every prompt, without white space at both ends; equal prompts in a row are read once.
 
         Prompts are tokens, each with room for a reply of `longest` tokens; `seed` is a function of (prompt, reply).
         With `queries` the Challenger is asked, else the Solver; with `judge` the reference, which samples as it says.
@@ -107,21 +70,8 @@ class Roles:
             return []
         who = REFERENCE if judge is not None else self.challenger if queries else "policy"
         self.asked.setdefault(who, []).extend(prompts)
-        found = samples(
-            self.engine,
-            prompts,
-            n,
-            seed=seed,
-            max_reply_length=longest,
-            policy=who,
-            sampling=judge,
-            check_stop=self.check_stop,
-        )
-        return [[self._reply(sample) for sample in group] for group in found]
-
-    def _reply(self, sample: Sample) -> Reply:
-        tokens = sample.token_ids[sample.mask].tolist()
-        return Reply(self.tokenizer.decode(tokens).strip(), bool(tokens) and tokens[-1] in self.stops, sample)
+        found = self.ask(prompts, n, seed=seed, longest=longest, policy=who, sampling=judge)
+        return [[dataclasses.replace(reply, text=reply.text.strip()) for reply in group] for group in found]
 
 
 def distinct_tokens(prompts: Sequence[Sequence[int]]) -> int:

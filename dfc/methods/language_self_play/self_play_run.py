@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from dfc.config import RolloutConfig
@@ -15,10 +14,9 @@ from dfc.methods.language_self_play import hygiene, penalty, watch
 from dfc.methods.language_self_play.sampling import Roles
 from dfc.methods.language_self_play.update import CHALLENGER, ROLES, has_roles
 from dfc.models import huggingface
-from dfc.models.sharding import make_mesh
 from dfc.models.transformer import Params
+from dfc.rollout.host import ModelHost, PolicyWeights
 from dfc.rollout.trained_weights import difference
-from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_decoding_mesh, make_engine
 from dfc.runs.checkpoint import Checkpointer, Restored
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
@@ -96,37 +94,33 @@ class SelfPlayRun(PolicyRun[State]):
         A stop is asked for between calls of the engine and between micro-batches.
         """
         print(f"loading {config.model.path}", flush=True)  # noqa: T201 - progress
-        source = huggingface.resolve(config.model.path)
-        mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
-        model, weights = huggingface.load(source, mesh=mesh, dtype=config.model.dtype, nf4=config.adapter.base == "nf4")
-        tokenizer = load_tokenizer(source, enable_thinking=config.model.enable_thinking)
-        folder.note_device(f"{jax.device_count()} x {jax.devices()[0].device_kind}, jax {jax.__version__}")
-        rollout = engine_config(config)
-        playing = mesh
-        if mesh.size > 1:
-            playing = make_decoding_mesh(rollout, model, mesh, conversations=config.rollout.slots, policies=2)
-        engine = make_engine(
-            rollout,
-            model,
-            tokenizer,
-            weights,
-            playing,
-            sampling=config.sampling,
+        host = ModelHost(
+            config.model,
+            engine_config(config),
             slots=config.rollout.slots,
+            mesh=config.mesh,
+            nf4=config.adapter.base == "nf4",
+            trained_copies=2,
+        )
+        weights = host.initial_params()
+        folder.note_device(host.device)
+        engine = host.engine(
+            weights,
+            sampling=config.sampling,
             other_sampling=[config.self_reward.sampling] if config.judges else [],
             kept_sets=config.sampling.filtered,
         )
-        roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
-        trainer = make_trainer(config, model, losses, mesh)
+        roles = Roles(engine, host.tokenizer, stop.check_stop)
+        trainer = make_trainer(config, host.model, losses, host.mesh)
         trainer.bound_growth(trainer.initial_params(weights, config.seed))
         frozen = trainer.frozen_params(weights)
-        judge = _reference(config, mesh) if config.reference else weights
+        judge = _reference(config, host.mesh) if config.reference else weights
         return cls(
             folder,
             stop,
             Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
             config,
-            source,
+            host.source,
             weights,
             trainer,
             roles,
@@ -210,7 +204,7 @@ def _reference(config: LanguageSelfPlay, mesh: Mesh) -> Params:
 
 
 def engine_config(config: LanguageSelfPlay) -> RolloutConfig:
-    """Returns how the engine is made, as `make_engine` takes it."""
+    """Returns how the engine plays, as `dfc.rollout.host.ModelHost` takes it."""
     own = config.rollout
     return RolloutConfig(
         slots=own.slots,

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dfc.config import ServingConfig
 from dfc.errors import shown
 from dfc.games.rng import derive_seed
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.inference.stop_strings import StopStrings
 from dfc.models.chat import ChatTokenizer
 from dfc.players.key_search import Secret

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dfc.config import SamplingConfig
 from dfc.errors import DfcError
 from dfc.inference.engine import Engine
-from dfc.inference.slots import Ends, EngineReply
+from dfc.inference.protocol import Ends, EngineReply
 from dfc.tools.serving.requests import RequestError
 
 _IN_FLIGHT = 2  # calls of the engine: one computes while the replies of the other are taken

@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from dfc.inference.slots import EngineReply
+from dfc.inference.protocol import EngineReply
 from dfc.models.chat import ChatTokenizer
 from dfc.tools.serving.requests import RequestError
 

@@ -9,20 +9,22 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
+from typing import Literal
 
 import jax
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dfc.config import SamplingConfig, ServingConfig
+from dfc.config import ModelConfig, RolloutConfig, SamplingConfig, ServingConfig
 from dfc.errors import CheckpointError, ConfigError, WeightsError
 from dfc.inference.engine import Engine
-from dfc.models import huggingface
+from dfc.models import huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
 from dfc.players import player_specs
 from dfc.players.key_search import Secret
 from dfc.players.player_specs import WeightsSource
 from dfc.rollout import trained_weights
+from dfc.rollout.host import ModelHost
 from dfc.runs.checkpoint import Checkpointer
 from dfc.tools.serving import gate
 from dfc.tools.serving.app import Served, create_app
@@ -52,35 +54,40 @@ def load(path: str, config: ServingConfig) -> Policy:
       ConfigError: the path means no model. WeightsError, CheckpointError: its weights cannot be read.
     """
     weights = player_specs.weights_in(path, (), endpoints=False)
-    model = trained_weights.kind_of(weights.folder)[0]
-    if jax.default_backend() == "cpu":
-        model = dataclasses.replace(model, dtype="float32")
     default = weights.enable_thinking if config.enable_thinking is None else config.enable_thinking
-    tokenizer = ChatTokenizer.load(huggingface.resolve(weights.folder), enable_thinking=default)
+    rollout = RolloutConfig(
+        slots=config.slots,
+        max_length=config.max_length,
+        max_reply_length=config.max_length,
+        decode_steps=config.decode_steps,
+    )
+    model = ModelConfig(weights.folder, _own_type(weights.folder), default)
+    host = ModelHost(model, rollout, slots=config.slots)
     for attempt in range(_TRIES):
         try:
-            params, step = trained_weights.load_with_step(weights, model, None)
+            params, step = trained_weights.load_with_step(weights, host.model, host.mesh)
             fingerprint = trained_weights.fingerprint(weights, step)
             break
         except (CheckpointError, OSError):
             if attempt == _TRIES - 1 or not _is_alive(weights):
                 raise
-    engine = Engine(
-        model,
-        params,
-        slots=config.slots,
-        max_length=config.max_length,
-        stop_token_ids=tokenizer.stop_token_ids(()),
-        sampling=_EVERY_FILTER,
-        decode_steps=config.decode_steps,
-        plain_logprobs=True,
-    )
+    engine = host.engine(params, sampling=_EVERY_FILTER, plain_logprobs=True)
     engine.warm_up()
     name = config.name or player_specs.parse(path).name
     words = _in_words(name if weights.run is None else weights.run.name, weights, step)
     return Policy(
-        engine, Served(name, words, f"fp_{fingerprint[:16]}", tokenizer, config.max_length, thinking(tokenizer))
+        engine,
+        Served(name, words, f"fp_{fingerprint[:16]}", host.tokenizer, config.max_length, thinking(host.tokenizer)),
     )
+
+
+def _own_type(folder: str) -> Literal["float32", "bfloat16"]:
+    """Returns the type that a model computes in: of the two the one nearest to its own; on a CPU float32 is faster."""
+    if jax.default_backend() == "cpu":
+        return "float32"
+    config = model_folders.read_json(huggingface.resolve(folder) / model_folders.CONFIG)
+    named = config.get("dtype", config.get("torch_dtype"))
+    return "bfloat16" if named in ("bfloat16", "float16") else "float32"
 
 
 def thinking(tokenizer: ChatTokenizer) -> dict[bool, ChatTokenizer]:

@@ -9,7 +9,6 @@ from dfc.config import SamplingConfig
 from dfc.games.rng import derive_seed
 from dfc.methods.language_self_play import families
 from dfc.methods.language_self_play.sampling import Roles
-from dfc.rollout.samples import samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +48,14 @@ def answer(roles: Roles, queries: Sequence[str], *, longest: int, sampled: int =
     asked = [roles.prompt(query) for query in queries]
 
     def texts(n: int, how: SamplingConfig | None) -> list[list[str]]:
-        found = samples(
-            roles.engine,
+        found = roles.ask(
             asked,
             n,
             seed=lambda query, number: derive_seed("answers to families", seed, query, number),
-            max_reply_length=longest,
+            longest=longest,
             sampling=how,
-            check_stop=roles.check_stop,
         )
-        return [[roles.tokenizer.decode(one.token_ids[one.mask].tolist()) for one in group] for group in found]
+        return [[reply.text for reply in group] for group in found]
 
     greedy = texts(1, SamplingConfig(temperature=0))
     several = texts(sampled, None) if sampled else [[] for _ in queries]

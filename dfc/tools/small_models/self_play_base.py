@@ -26,10 +26,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from dfc.config import RolloutConfig, SamplingConfig, SelfPlayBase
+from dfc.config import ModelConfig, RolloutConfig, SamplingConfig, SelfPlayBase
 from dfc.errors import DivergenceError, RunFolderError
 from dfc.files import write_json
 from dfc.games.rng import derive_seed
@@ -37,9 +36,8 @@ from dfc.methods.language_self_play import families, prompts, self_reward
 from dfc.methods.language_self_play.sampling import Roles
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
-from dfc.models.sharding import make_mesh
 from dfc.models.transformer import initialize
-from dfc.rollout.workers import PolicyWeights, load_tokenizer, make_engine
+from dfc.rollout.host import ModelHost, PolicyWeights
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.tools.small_models import build_tokenizer, family_answers
@@ -168,13 +166,11 @@ def evaluate(config: SelfPlayBase, policy: Path, stop: Stop) -> dict[str, Any]:
     share that keeps it, and ``difficulty``, how many of each; of the judge's replies ``readable``, ``same_sum`` with
     the programs' sum among these, and ``correlation`` with it. A stop is asked for between two calls of the engine.
     """
-    mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    model, params = huggingface.load(policy, mesh=mesh, dtype="float32")
-    tokenizer = load_tokenizer(policy, enable_thinking=None)
     longest = max(config.max_query_length, config.max_answer_length, config.max_judgement_length)
     rollout = RolloutConfig(slots=_SLOTS, max_length=config.batch.row_length, max_reply_length=longest, decode_steps=8)
-    engine = make_engine(rollout, model, tokenizer, params, mesh, sampling=SamplingConfig(), slots=_SLOTS)
-    roles = Roles(engine, tokenizer, tokenizer.stop_token_ids(()), stop.check_stop)
+    host = ModelHost(ModelConfig(str(policy)), rollout, slots=_SLOTS)
+    params = host.initial_params()
+    roles = Roles(host.engine(params, sampling=SamplingConfig()), host.tokenizer, stop.check_stop)
     roles.seat(PolicyWeights(params), PolicyWeights(params))
     count = config.evaluation_queries
     answered = family_answers.answer(

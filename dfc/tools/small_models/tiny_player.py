@@ -29,8 +29,9 @@ from dfc.games.task import task_seed
 from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.models.transformer import initialize
+from dfc.rollout.host import PolicyWeights
 from dfc.rollout.match import EpisodeSpec
-from dfc.rollout.workers import PolicyWeights, RolloutWorkers, check_actions_fit
+from dfc.rollout.workers import RolloutWorkers, check_actions_fit
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.tools.small_models import build_tokenizer, transcripts
