@@ -22,10 +22,12 @@ import bisect
 import dataclasses
 import importlib.util
 import itertools
+import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -109,74 +111,25 @@ class Chip:
         return 2 if self.dimensions == 3 else 1
 
 
-def _tpu(name: str, memory: float, flops: float, bandwidth: float, links: float, largest: int, parts: int = 1) -> Chip:
-    """`parts`: devices of a chip; the other numbers are a device's, but for `largest`."""
-    dimensions = 2 if name in ("v5e", "v6e") else 3
-    more = {"host": 4 * parts, "dimensions": dimensions, "largest": largest, "devices_per_chip": parts}
-    return Chip(name, "tpu", int(memory * GIB), flops, bandwidth, links, links, **more)  # type: ignore[arg-type]  # all are int
-
-
-def _nvidia(
-    name: str,
-    flops: float,
-    bandwidth: float,
-    links: float,
-    network: float | None,
-    *properties: Any,  # noqa: ANN401 - those of NvidiaProperties, in order
-    host: int = 8,
-    joined: int = 8,
-) -> Chip:
-    nvidia = NvidiaProperties(*properties)
-    # 5 % stay with the driver, the kernels and the collectives' buffers. JAX takes 75 % unless told otherwise.
-    usable = int(nvidia.memory * 0.95)
-    return Chip(name, "cuda", usable, flops, bandwidth, links, network, host, joined, nvidia=nvidia)
-
-
 # Compute capability -> threads and KiB of shared memory of a multiprocessor; GeForce cards have less.
 _PER_MULTIPROCESSOR = {"8.0": (2048, 164), "9.0": (2048, 228), "10.0": (2048, 228)}
 _PER_SMALL_MULTIPROCESSOR = 1536, 100  # of 8.6, 8.9 and 12.0
-# fmt: off
-CHIPS = {
-    chip.name: chip
-    for chip in (
-        _tpu("v4", 30.75, 275e12, 1200e9, 300e9, 4096),
-        _tpu("v5e", 15.75, 197e12, 819e9, 200e9, 256),
-        _tpu("v5p", 95.74, 459e12, 2765e9, 600e9, 6144),
-        _tpu("v6e", 31.25, 918e12, 1640e9, 448e9, 256),
-        _tpu("v7", 94.75, 2307e12 / 2, 7380e9 / 2, 300e9, 9216, 2),
-        _nvidia("a100-40", 312e12, 1555e9, 300e9, 25e9, "A100-SXM4-40GB", "8.0", 108, 1.41, 40 * MIB, 42_331_013_120),
-        _nvidia("a100-80", 312e12, 2039e9, 300e9, 25e9, "A100-SXM4-80GB", "8.0", 108, 1.41, 40 * MIB, 85_100_068_864),
-        _nvidia("h100", 989.4e12, 3352e9, 450e9, 50e9, "H100 80GB HBM3", "9.0", 132, 1.98, 50 * MIB, 84_942_979_072),
-        _nvidia("h200", 989.4e12, 4800e9, 450e9, 50e9, "H200 141GB HBM3e", "9.0", 132, 1.98, 50 * MIB, 151_397_597_184),
-        _nvidia("b200", 2250e12, 8000e9, 900e9, 50e9, "B200", "10.0", 148, 1.965, 132_644_864, 191_514_411_008),
-        _nvidia("gb200", 2500e12, 8000e9, 900e9, 50e9, "GB200", "10.0", 152, 2.062, 135_528_448, 197_897_748_480,
-                host=4, joined=72),
-        _nvidia("l40s", 362.05e12, 864e9, 32e9, None, "L40S", "8.9", 142, 2.52, 96 * MIB, int(44.39 * GIB)),
-        _nvidia("l4", 121e12, 300e9, 32e9, None, "L4", "8.9", 58, 2.04, 48 * MIB, int(22.03 * GIB)),
-        _nvidia("a10", 125e12, 600e9, 32e9, None, "A10", "8.6", 72, 1.695, 6 * MIB, int(22.05 * GIB)),
-        _nvidia("rtx4090", 165.2e12, 1008e9, 32e9, None, "GeForce RTX 4090", "8.9", 128, 2.52, 72 * MIB,
-                int(23.64 * GIB)),
-        _nvidia("rtx5090", 209.5e12, 1792e9, 64e9, None, "GeForce RTX 5090", "12.0", 170, 2.407, 96 * MIB,
-                int(31.36 * GIB)),
-        Chip("mi300x", "rocm", int(192 * GIB * 0.95), 1307.4e12, 5300e9, 448e9, None),
-    )
-}
-# fmt: on
-_ALIASES = {"a100": "a100-80", "v5litepod": "v5e", "trillium": "v6e", "tpu7x": "v7", "v7x": "v7", "ironwood": "v7"}
+
+
+def _chip(name: str, values: Mapping[str, Any]) -> Chip:
+    if "nvidia" not in values:
+        return Chip(name, **values)
+    nvidia = NvidiaProperties(**values["nvidia"])
+    # 5 % stay with the driver, the kernels and the collectives' buffers. JAX takes 75 % unless told otherwise.
+    return Chip(name, memory=int(nvidia.memory * 0.95), **{**values, "nvidia": nvidia})
+
+
+DATA: Mapping[str, Any] = json.loads(Path(__file__).with_name("published.json").read_bytes())
+CHIPS = {name: _chip(name, values) for name, values in DATA["chips"].items()}
+_ALIASES: Mapping[str, str] = DATA["aliases"]
 # Google Cloud's machines with GPUs: the chip, and how many. Not a2-megagpu-16g, whose host of 16 is the only one.
-MACHINES = {
-    f"{series}-{count}g": (chip, count)
-    for series, chip, counts in (
-        ("a2-highgpu", "a100-40", (1, 2, 4, 8)),
-        ("a2-ultragpu", "a100-80", (1, 2, 4, 8)),
-        ("a3-highgpu", "h100", (1, 2, 4, 8)),
-        ("a3-megagpu", "h100", (8,)),
-        ("a3-edgegpu", "h100", (8,)),
-        ("a3-ultragpu", "h200", (8,)),
-        ("a4-highgpu", "b200", (8,)),
-        ("a4x-highgpu", "gb200", (4,)),
-    )
-    for count in counts
+MACHINES: Mapping[str, tuple[str, int]] = {
+    f"{series}-{count}g": (chip, count) for series, (chip, counts) in DATA["machines"].items() for count in counts
 }
 _NUMBER = "[1-9][0-9]{0,5}"
 EXAMPLES = "v5e:4x4, v6e-16, v5p:4x4x4, v5p-128, a100:64, h100:8, rtx4090:1 or a3-highgpu-8g:2"
