@@ -104,7 +104,7 @@ class ModelHost:
         return decoding_mesh.make(mesh, chosen.sizes)
 
     def initial_params(self) -> Params:
-        """Returns the weights of the folder, read anew, on `mesh`.
+        """Reads the weights of the folder onto `mesh`.
 
         Raises:
           WeightsError: they cannot be read.
