@@ -42,7 +42,7 @@ def workers_of(folder, enable_thinking):
 
 
 def test_a_run_that_plays_tells_its_policys_template_what_is_configured(folder):
-    assert [thinks(workers_of(folder, value).tokenizer) for value in (None, True, False)] == [True, True, False]
+    assert [thinks(workers_of(folder, value).host.tokenizer) for value in (None, True, False)] == [True, True, False]
 
 
 def test_a_model_whose_template_does_not_look_at_the_setting_is_refused_with_it():
@@ -83,7 +83,7 @@ def test_each_model_of_a_tournament_is_told_its_own(folder, run):
     with TournamentPlayers(config) as players:
         told = {name: text.partition(", ")[2] for name, text in players.fingerprints().items()}
         found = {
-            name: thinks(players._engine_groups[players._engine_group_of[name]].tokenizer)
+            name: thinks(players._engine_groups[players._engine_group_of[name]].host.tokenizer)
             for name in ("plain", "off", "run", "on")
         }
     assert found == {"plain": True, "off": False, "run": False, "on": True}
