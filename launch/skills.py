@@ -9,7 +9,7 @@ from dfc import files
 from dfc.commands import shell_line
 from dfc.errors import ConfigError, DfcError
 from dfc.evaluation.skills import Skill, read_skills
-from dfc.report import skills_page
+from dfc.report import page, skills_page
 from dfc.runs.printing import guarded
 
 
@@ -32,13 +32,12 @@ def main(words: Sequence[str]) -> int:
             if address := files.address_problem(args.out):
                 raise ConfigError([f"--out={args.out}: {address}"])
             found = _found(args.results)
-            skills_page.write(args.out, found)
-            for table in skills_page.tables(found):
-                sys.stdout.write(f"{table.markdown()}\n")
+            results = skills_page.results(found)
+            args.out.mkdir(parents=True, exist_ok=True)
+            page.publish(args.out, results)
         except (DfcError, OSError, ValueError) as error:
             sys.stderr.write(f"{error}\n")
             return 2
-        sys.stdout.write(f"report: {args.out / 'report.html'}\n")
         return 0
 
 

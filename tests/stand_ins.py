@@ -34,7 +34,6 @@ from stand_in_trainer import (
 from dfc.inference.protocol import EngineCounts, EngineReply
 from dfc.models import families, huggingface, model_folders
 from dfc.models.chat import ChatTokenizer
-from dfc.report import answers_page, task_page
 from dfc.runs.run_folder import RunFolder, json_line
 from dfc.samples import Choices
 from dfc.scoring.scorer import scores_of
@@ -350,14 +349,10 @@ _MADE = {
     "dfc.report.watched.Watched": Shown,
     "dfc.stages.collect.Watched": Shown,
     "dfc.training.export.save_policy": lambda tape, *given, **more: tape.add("policy", given[:2], more["lora"]),
-    "dfc.report.tournament_page.write": lambda tape, *given: write_tables(tape, given[-1]),
+    "dfc.report.page.publish": lambda tape, _, results, **__: write_tables(tape, results.tables),
     "dfc.scoring.references.Mathematics": Scored,
     "dfc.scoring.references.Programs": Scored,
     "dfc.methods.language_self_play.rewards.PreferenceModel": Scored,
-    "dfc.report.answers_page.write": lambda tape, *given: write_tables(
-        tape, answers_page.tables(given[2], 2, given[3])
-    ),
-    "dfc.report.task_page.write": lambda tape, *given: write_tables(tape, task_page.tables(*given[2:4])),
 }
 _NOTHING = ("dfc.report.watched.finish", "dfc.report.run_page.build", "dfc.runs.progress.Progress.update")
 _SHARED = {

@@ -14,6 +14,7 @@ from dfc.games import registry
 from dfc.games.dialogue.dialogue_game import NOT_THERE
 from dfc.games.game import UNREADABLE
 from dfc.report import dialogue_tables, task_page
+from dfc.report.page import publish
 
 FIRST, SECOND = EvalSetting("first", 0.0), EvalSetting("second", None)
 WIN, INVALID, TRUNCATED = (["win"] * 2, ["invalid"] * 2, ["truncated"] * 2)
@@ -128,7 +129,8 @@ def test_tables_have_the_papers_shapes(tmp_path):
     assert ("first, temperature 0", "2", "h: never") in reasons.rows
     assert of_games.rows == (("g", "bad <b>", "1", "0"), ("h", "never", "2", "0"))
     successes = tasks.of_records([FIRST, SECOND], {"g": 6, "h": 6}, 1, records)
-    task_page.write(tmp_path, EvaluateTasks(policies=("first=a", "second=strong")), successes, found)
+    config = EvaluateTasks(policies=("first=a", "second=strong"))
+    publish(tmp_path, task_page.results(config, successes, found))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "g: bad &lt;b&gt;" in page
     assert "1 game of every task" in page

@@ -9,7 +9,7 @@ from dfc.config import DivideFuseConquer, Evaluate, Grpo
 from dfc.errors import ConfigError, RunFolderError
 from dfc.players import player_specs
 from dfc.players.remote import PlayerError
-from dfc.records.episode_store import EpisodeStore, Played, in_chunks
+from dfc.records.episode_store import EpisodeStore, Part, Played, Players, in_chunks
 from dfc.runs import players_on_record
 from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder, config_json
@@ -37,11 +37,26 @@ def folder(tmp_path):
         yield opened
 
 
-def play(folder, wanted, played, store=None, **more):
+class TwoAtATime(Players):
+    endpoints = (Asked(),)
+
+    def __init__(self, played, failed_before):
+        self.played, self.failed_before = played, failed_before
+
+    def begin(self, _):
+        return 2
+
+    def play(self, _, some):
+        return self.played(some)
+
+    def wins(self, record):
+        return [(record["game"], True)]
+
+
+def play(folder, wanted, played, store=None, *, failed_before=False):
     store = store or EpisodeStore(folder, key)
     with Progress(len(wanted)) as progress:
-        settings = {"size": 2, "step": 0, "wins": lambda r: [(r["game"], True)], "endpoints": lambda: [Asked()]}
-        return store.play("t", ["p"], wanted, played, stop=Stop(), progress=progress, **{**settings, **more})
+        return store.play(Part("t", ["p"], wanted), TwoAtATime(played, failed_before), 0, Stop(), progress)
 
 
 GAMES = {("a", n): n for n in range(5)}

@@ -133,7 +133,7 @@ def test_models_programs_and_endpoints_play_each_other_and_every_game_is_on_reco
     tables = (tmp_path / "run" / "tables.md").read_text()
     assert "Table 2, two-players" in tables
     assert "paper: Qwen2.5 (DFC-MSRL) v.s. Qwen2.5" in tables
-    page = (tmp_path / "run" / "tournament.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<table") == tables.count("\n### ")
 
 

@@ -14,6 +14,7 @@ from dfc.errors import ConfigError, Interrupted
 from dfc.evaluation.answers import accuracy, by_setting
 from dfc.evaluation.statistics import wilson_interval
 from dfc.report import answers_page
+from dfc.report.page import publish
 from dfc.scoring.mathematics import Mathematics
 from dfc.scoring.scorer import scores_of
 
@@ -80,7 +81,7 @@ def test_tables_show_every_figure_and_json_knows_no_nan():
     assert [table.title for table in tables] == ["Accuracy", "Within k answers", "Verdicts on the answers"]
     assert tables[0].rows[0][2] == "50.0"
     assert tables[1].rows[0][2:] == ("50.0 ± 28.9", "66.7 ± 33.3")
-    json.dumps(answers_page._json(found["empty", "set"]._asdict()), allow_nan=False)
+    json.dumps(answers_page.results(config_of("file"), found).data, allow_nan=False)
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def test_a_stopped_run_resumes_with_the_same_answers_and_samples_none_twice(ques
 def test_hostile_answers_are_escaped_on_the_page(tmp_path):
     found = by_setting([record(0, 0, 1.0, policy="<b>x")], ["<b>x"], ["set"], 1)
     config = config_of("<i>file", policies=("<b>x=tiny_player",), samples=1)
-    answers_page.write(tmp_path, config, found)
+    publish(tmp_path, answers_page.results(config, found))
     page = (tmp_path / "report.html").read_text()
     assert "<b>x" not in page
     assert "<i>file" not in page

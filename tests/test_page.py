@@ -1,5 +1,6 @@
 """One table written three ways, and the frame that every page has."""
 
+import dataclasses
 import json
 import re
 
@@ -9,7 +10,7 @@ from rich.cells import cell_len
 from run_files import NASTY, Page
 
 from dfc.report import page
-from dfc.report.page import Section
+from dfc.report.page import Results, Section
 from dfc.report.tables import Table, signed
 
 TABLE = Table(
@@ -98,11 +99,20 @@ def test_a_page_needs_no_other_file_and_no_text_becomes_markup():
     assert "Won: by <rules>." in found.text
 
 
-def test_an_evaluation_comes_as_page_markdown_and_json(tmp_path):
-    page.write_results(tmp_path / "p.html", "Study", "<x>", ["How."], [TABLE], {"a": 1})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.html", "results.json", "tables.md"]
+def test_results_come_as_page_markdown_json_and_lines(tmp_path, capsys):
+    given = Results("Study", "<x>", ["How."], [TABLE], {"a": 1}, ["in", "short"], [Section("Drawn", ["A dot."])])
+    page.publish(tmp_path, given)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results.json", "tables.md"]
     assert json.loads((tmp_path / "results.json").read_text()) == {"a": 1}
     assert (tmp_path / "tables.md").read_text() == f"# Study <x>\n\nHow.\n\n{TABLE.markdown()}"
-    found = Page((tmp_path / "p.html").read_text())
-    assert "Study <x> How. Games" in found.text
+    found = Page((tmp_path / "report.html").read_text())
+    assert "Study <x> How. Drawn A dot. Games" in found.text
     assert [row[0].strip() for row in found.tables[0]] == ["game", "日本語", "Nim v0", "all"]
+    places = f"in\nshort\ntables: {tmp_path / 'tables.md'}\nreport: {tmp_path / 'report.html'}\n"
+    assert capsys.readouterr().out == places
+    page.publish(tmp_path, dataclasses.replace(given, data={"a": 2}), write=False)
+    assert json.loads((tmp_path / "results.json").read_text()) == {"a": 1}
+    assert capsys.readouterr().out == places
+    (tmp_path / "more").mkdir()
+    page.publish(tmp_path / "more", dataclasses.replace(given, first=1))
+    assert "Study <x> How. Games" in Page((tmp_path / "more" / "report.html").read_text()).text

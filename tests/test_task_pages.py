@@ -14,6 +14,7 @@ from dfc.evaluation import tasks
 from dfc.evaluation.task_statistics import Estimate, estimate, over_groups, pass_at_k, sign_flip_p
 from dfc.evaluation.tasks import ALL_GROUPS, EvalSetting, Trial, summary
 from dfc.report import task_page
+from dfc.report.page import publish
 
 WIN, LOSS = Trial("win", 3), Trial("loss", 6)
 
@@ -235,7 +236,7 @@ def test_the_page_the_tables_and_the_json_hold_the_same_figures(tmp_path):
     found = successes()
     every = task_page.tables(found)
     config = EvaluateTasks(name="t", policies=("first=a", "second=b", "strong"))
-    task_page.write(tmp_path, config, found)
+    publish(tmp_path, task_page.results(config, found))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     text = page.text
     for words in ("second, temperature 0.3", "50.0 ± 0.0", "g<1>", "OSError: <down>", "pass@2 %", "regret"):
@@ -275,5 +276,5 @@ def test_nothing_played_gives_dashes(tmp_path):
         assert [h for h in table.header if h.startswith("pass")] == [
             f"pass@{k} %" for k in (1, 2, 3, 4, 5, 6, 7, 8, 16, 20)
         ]
-    task_page.write(tmp_path, EvaluateTasks(policies=("a", "b")), found)
+    publish(tmp_path, task_page.results(EvaluateTasks(policies=("a", "b")), found))
     assert json.loads((tmp_path / "results.json").read_text())["arms"][0]["groups"]["g"]["success"] == [None, None, 0]

@@ -5,10 +5,11 @@ their task, and every standard error is over tasks. An error of 0 says that all 
 figure is exact.
 """
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,20 @@ class Estimate(NamedTuple):
         # A little too wide, never too narrow; three decimals, as tables print it: results are compared with older ones.
         quantile = Z_95 if self.freedom == math.inf else round(float(stdtrit(lower[-1], 0.975)), 3)
         return Interval(self.mean, self.mean - quantile * self.error, self.mean + quantile * self.error)
+
+
+def as_json(value: object) -> Any:  # noqa: ANN401 - JSON values
+    """Returns figures ready for JSON; nan and infinities become None.
+
+    Data classes become objects; an `Interval` is [estimate, low, high] and an `Estimate` [mean, standard error, over].
+    """
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {name: as_json(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(one) for one in (value[:3] if isinstance(value, Estimate) else value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def pass_at_k(games: int, successes: int, k: int) -> float:

@@ -10,13 +10,13 @@ is compared with another policy in the same place, an overrun is a loss of the p
 import collections
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dfc.evaluation.pairing import key
 from dfc.evaluation.ratings import Rating, bradley_terry
-from dfc.evaluation.statistics import Interval, Record, sign_test
+from dfc.evaluation.statistics import Record, sign_test
+from dfc.evaluation.task_statistics import as_json
 from dfc.games.game import Verdict
 from dfc.games.replay import replay
 
@@ -279,13 +279,9 @@ def _costs(policies: Sequence[str], records: Sequence[Json], costs: Iterable[Jso
 
 def to_json(found: Tournament, **more: Any) -> Json:  # noqa: ANN401 - JSON values
     """Returns it ready for JSON, intervals as [estimate, low, high]; nan and infinities become None."""
-
-    def interval(value: Interval) -> list[float | None]:
-        return [x if math.isfinite(x) else None for x in value]
-
-    return {
+    data = {
         **more,
-        "policies": list(found.policies),
+        "policies": found.policies,
         "games": [
             {
                 "policy": policy,
@@ -296,21 +292,16 @@ def to_json(found: Tournament, **more: Any) -> Json:  # noqa: ANN401 - JSON valu
                 **vars(cell.record),
                 "loss_by_rule": cell.losses,
                 "failed": cell.failed,
-                "win_rate": interval(cell.record.win_rate),
-                "score": interval(cell.record.score),
+                "win_rate": cell.record.win_rate,
+                "score": cell.record.score,
             }
             for (policy, opponent, game, seat), cell in found.cells.items()
         ],
         "ratings": [
-            {
-                "policy": name,
-                "games": rating.games,
-                "points": rating.points,
-                "elo": interval(rating.elo),
-                "elo_by_rule": interval(found.ratings_by_rule[name].elo),
-            }
+            {"policy": name, **vars(rating), "elo_by_rule": found.ratings_by_rule[name].elo}
             for name, rating in found.ratings.items()
         ],
         "paired_tests": [{**vars(test), "p": test.p} for test in found.tests],
-        "costs": {name: dict(costs) for name, costs in found.costs.items()},
+        "costs": found.costs,
     }
+    return dict(as_json(data))

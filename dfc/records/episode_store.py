@@ -5,6 +5,7 @@ rest is played. What a game is depends on its key, its players and the sampling 
 """
 
 import collections
+import dataclasses
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -52,6 +53,58 @@ class Played(NamedTuple):
     metrics: Mapping[str, float]
 
 
+@dataclasses.dataclass(frozen=True)
+class Part(Generic[K, S]):
+    """Games of an evaluation that belong together.
+
+    Attributes:
+      title: what progress and records call them.
+      policies: who plays.
+      wanted: what is to be played, by the keys of its records.
+      subject: what `Players` need to know of all of them.
+    """
+
+    title: str
+    policies: Sequence[str]
+    wanted: Mapping[K, S]
+    subject: Any = None
+
+
+class Players(Generic[S]):
+    """Who plays an evaluation; what it has in common with others is here.
+
+    Attributes:
+      what: the word for the games in an error message.
+      failed_before: games that have failed in an earlier start may all fail again: those that always fail would never
+        let a run end that marks itself as finished. Failures that pass (`EpisodeStore.passing`) do not count.
+    """
+
+    what = "games"
+    failed_before = True
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Those that were asked."""
+        return ()
+
+    def begin(self, part: Part[Any, S]) -> int:
+        """Prepares for the games of a part; returns how many are played between two writes."""
+        raise NotImplementedError
+
+    def play(self, part: Part[Any, S], some: list[S]) -> Played:
+        """Plays some games of a part; fewer records than games: a stop was asked for."""
+        raise NotImplementedError
+
+    def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
+        """Returns (name, won) of a record, for what is shown."""
+        raise NotImplementedError
+
+    def tells(self, record: Mapping[str, Any]) -> bool:
+        """Returns whether a record is evidence about the player that is asked: games fail for good if all those do."""
+        del record
+        return True
+
+
 class EpisodeStore(Generic[K]):
     """The games of a run that are on record, by their keys; all processes know the same ones.
 
@@ -85,54 +138,33 @@ class EpisodeStore(Generic[K]):
         """Returns those of `missing` whose last failure was no fault of the game: worth another start."""
         return [key for key in self.missing(keys) if self._passing.get(key, False)]
 
-    def play(
-        self,
-        title: str,
-        policies: Sequence[str],
-        wanted: Mapping[K, S],
-        play: Callable[[list[S]], Played],
-        *,
-        size: int,
-        step: int,
-        wins: Callable[[Mapping[str, Any]], Iterable[tuple[str, bool]]],
-        endpoints: Callable[[], Sequence[Endpoint]],
-        stop: Stop,
-        progress: Progress,
-        failed_before: bool = False,
-        tells: Callable[[Mapping[str, Any]], bool] = lambda _: True,
-        what: str = "games",
-    ) -> int:
+    def play(self, part: Part[K, S], players: Players[S], step: int, stop: Stop, progress: Progress) -> int:
         """Plays what is missing, some at a time, and records it; returns how many games are on record now.
 
-        `size` games are played between two writes; if `play` returns fewer records, a stop was asked for. `step` games
-        of the run are on record before these. `policies` and `wins`, (name, won) of a record, are for what is shown.
-        With `failed_before` games that have failed in an earlier start may all fail again: those that always fail would
-        never let a run end that marks itself as finished. Failures that pass (`passing`) do not count. Games fail for
-        good if all records failed that `tells` takes as evidence about the player that is asked. `what` is the word for
-        the games in an error message.
+        `step` games of the run are on record before these.
 
         Raises:
           Interrupted: a stop was asked for. PlayerError: all games of a chunk failed.
         """
         won: dict[str, list[bool]] = collections.defaultdict(list)
-        todo, done = self.missing(wanted), 0
+        todo, done, size = self.missing(part.wanted), 0, players.begin(part)
         for keys in in_chunks(todo, size, list, stop):
             begun = time.perf_counter()
             try:
-                records, metrics = play([wanted[key] for key in keys])
+                records, metrics = players.play(part, [part.wanted[key] for key in keys])
             finally:  # whatever their results, these games may have cost money
-                self.costs.note(endpoints())
+                self.costs.note(players.endpoints)
             seconds = time.perf_counter() - begun
             if not records:  # stopped before a game had ended
                 break
             done += len(records)
-            self._write(title, policies, records, metrics, step + done, done, seconds)
+            self._write(part, records, metrics, step + done, done, seconds)
             for record in records:
                 if "failure" not in record:
-                    for name, has_won in wins(record):
+                    for name, has_won in players.wins(record):
                         won[name].append(has_won)
             progress.update(
-                stage=title,
+                stage=part.title,
                 iteration=done,
                 iterations=len(todo),
                 step=step + done,
@@ -141,14 +173,13 @@ class EpisodeStore(Generic[K]):
                 win_rates={name: sum(games) / len(games) for name, games in won.items()},
                 cost=str(self.costs),
             )
-            self._refuse_all_failed(title, records, what, failed_before=failed_before, tells=tells)
+            self._refuse_all_failed(part.title, records, players)
         stop.check()
         return step + done
 
     def _write(
         self,
-        title: str,
-        policies: Sequence[str],
+        part: Part[K, Any],
         records: list[dict[str, Any]],
         metrics: Mapping[str, float],
         step: int,
@@ -158,9 +189,9 @@ class EpisodeStore(Generic[K]):
         spent = {name: value for name, value in self.costs.unreported().items() if value}
         line = {
             "step": step,
-            "stage": title,
+            "stage": part.title,
             "iteration": iteration,
-            "policies": list(policies),
+            "policies": list(part.policies),
             "metrics": {name: value for name, value in metrics.items() if value} | spent,
             "clock": {"time": time.time(), "seconds": seconds},
         }
@@ -168,27 +199,19 @@ class EpisodeStore(Generic[K]):
         self._folder.append("metrics", [line])
         self._folder.positions()  # and so on disk
 
-    def _refuse_all_failed(
-        self,
-        title: str,
-        records: Sequence[Mapping[str, Any]],
-        what: str,
-        *,
-        failed_before: bool,
-        tells: Callable[[Mapping[str, Any]], bool],
-    ) -> None:
+    def _refuse_all_failed(self, title: str, records: Sequence[Mapping[str, Any]], players: Players[Any]) -> None:
         """Raises PlayerError if all games failed: an endpoint that is down, a key that is not valid."""
-        telling = [record for record in records if tells(record)]
+        telling = list(filter(players.tells, records))
         failed = all_failed((title, record.get("failure")) for record in telling)
         keys = [self._key(record) for record in telling]
-        before = failed_before and all(key in self._failed and not self._passing[key] for key in keys)
+        before = players.failed_before and all(key in self._failed and not self._passing[key] for key in keys)
         before = before and not any(map(self._is_passing, telling))
         for record in records:
             key = self._key(record)
             self._failed[key], self._passing[key] = "failure" in record, self._is_passing(record)
         if failed and not before:
             raise PlayerError(
-                f"{title}: all of the last {len(telling)} {what} failed, the first one so: {failed[title]}. "
+                f"{title}: all of the last {len(telling)} {players.what} failed, the first one so: {failed[title]}. "
                 "Everything else is on record; the same command resumes and plays these again"
             )
 

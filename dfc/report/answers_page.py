@@ -3,17 +3,16 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dfc.config import EvaluateAnswers
 from dfc.evaluation.answers import Accuracy
 from dfc.evaluation.pairwise import OVERALL, Preferences
 from dfc.evaluation.statistics import Interval
-from dfc.evaluation.task_statistics import Estimate
+from dfc.evaluation.task_statistics import as_json
 from dfc.players import player_specs
-from dfc.report import page
-from dfc.report.tables import NOTHING, Table, number
+from dfc.report.page import Results
+from dfc.report.tables import NOTHING, Table, number, percent
 
 Found = Mapping[tuple[str, str], Accuracy]
 Preferred = Mapping[tuple[str, str], Preferences]
@@ -79,8 +78,8 @@ def shortest(found: Found, preferred: Preferred, samples: int) -> list[Table]:
     return [table for table in tables(found, samples, overall) if table.title in wanted]
 
 
-def write(folder: Path, config: EvaluateAnswers, found: Found, preferred: Preferred | None = None) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``report.html``, each written atomically."""
+def results(config: EvaluateAnswers, found: Found, preferred: Preferred | None = None) -> Results:
+    """Returns the results to publish."""
     who = {spec.name: spec.who for spec in map(player_specs.parse, config.policies)}
     policies = "; ".join(name if name == what else f"{name}: {what}" for name, what in who.items())
     sampling = ", ".join(f"{name} {value:g}" for name, value in dataclasses.asdict(config.sampling).items())
@@ -98,25 +97,24 @@ def write(folder: Path, config: EvaluateAnswers, found: Found, preferred: Prefer
             f"Instructions: {own.instructions}, one answer to each, compared with that of {own.baseline} by {own.judge}"
             f"{f'; answers of others: {others}' if others else ''}."
         )
-    data = {
+    data: dict[str, Any] = {
         "name": config.name,
         "seed": config.seed,
         "samples": config.samples,
         "sampling": dataclasses.asdict(config.sampling),
         "who": who,
-        "questions": dict(config.questions),
-        "results": [
-            {"policy": policy, "set": name, **_json(figures._asdict())} for (policy, name), figures in found.items()
-        ],
+        "questions": config.questions,
+        "results": [{"policy": policy, "set": name, **one._asdict()} for (policy, name), one in found.items()],
     }
     if preferred:
         data["win_rates"] = [
-            {"policy": policy, "baseline": own.baseline, "dataset": name, **_json(figures._asdict())}
-            for (policy, name), figures in preferred.items()
+            {"policy": policy, "baseline": own.baseline, "dataset": name, **one._asdict()}
+            for (policy, name), one in preferred.items()
         ]
         data |= {"judge": own.judge, "instructions": own.instructions, "win_rates_of_the_paper": _PAPER}
+    lines = [line for table in shortest(found, preferred or {}, config.samples) for line in table.lines()]
     every = tables(found, config.samples, preferred)
-    page.write_results(folder / "report.html", "Answers", config.name, introduction, every, data)
+    return Results("Answers", config.name, introduction, every, as_json(data), lines)
 
 
 def _accuracies(found: Found) -> Table:
@@ -124,11 +122,8 @@ def _accuracies(found: Found) -> Table:
         (
             name,
             policy,
-            number(100 * one.accuracy.estimate, 1),
-            NOTHING if not one.questions else f"{100 * one.accuracy.low:.1f} to {100 * one.accuracy.high:.1f}",
-            str(one.questions),
-            str(one.answers),
-            str(one.unscored),
+            *_rate(one.accuracy),
+            *map(str, (one.questions, one.answers, one.unscored)),
             number(100 * one.cut, 1),
             number(one.tokens, 0),
         )
@@ -140,7 +135,7 @@ def _accuracies(found: Found) -> Table:
 
 def _pass_at(found: Found, samples: int) -> Table:
     ks = [k for k in range(1, samples + 1) if k == samples or k & (k - 1) == 0] if samples > 1 else []
-    rows = [(name, policy, *(_percent(one.pass_at[k - 1]) for k in ks)) for (policy, name), one in found.items() if ks]
+    rows = [(name, policy, *(percent(one.pass_at[k - 1]) for k in ks)) for (policy, name), one in found.items() if ks]
     return Table("Within k answers", ("set", "policy", *(f"pass@{k} %" for k in ks)), tuple(rows), (_WITHIN,))
 
 
@@ -157,14 +152,10 @@ def _win_rates(preferred: Preferred) -> Table:
         (
             dataset,
             policy,
-            str(one.wins),
-            str(one.ties),
-            str(one.losses),
+            *map(str, (one.wins, one.ties, one.losses)),
             *_rate(one.ties_half),
             *_rate(one.ties_lost),
-            str(one.split),
-            str(one.identical),
-            str(one.unjudged),
+            *map(str, (one.split, one.identical, one.unjudged)),
             number(one.characters, 0),
             number(one.baseline_characters, 0),
         )
@@ -185,20 +176,3 @@ def _rate(value: Interval) -> tuple[str, str]:
 def _paper() -> Table:
     rows = tuple((name, number(rate, 1)) for name, rate in _PAPER.items())
     return Table("Win rates in the paper", ("policy", "win rate %"), rows, _PAPER_NOTES)
-
-
-def _percent(value: Estimate) -> str:
-    if math.isnan(value.mean):
-        return "-"
-    return f"{100 * value.mean:.1f}" + ("" if math.isnan(value.error) else f" ± {100 * value.error:.1f}")
-
-
-def _json(value: Any) -> Any:  # noqa: ANN401 - JSON values
-    """Returns figures ready for JSON; nan becomes None."""
-    if isinstance(value, Mapping):
-        return {name: _json(one) for name, one in value.items()}
-    if isinstance(value, Estimate):
-        value = value[:3]
-    if isinstance(value, tuple):
-        return [_json(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

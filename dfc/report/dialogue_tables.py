@@ -5,10 +5,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dfc.evaluation.dialogue_results import ENDINGS, DialogueResults, Score
+from dfc.evaluation.dialogue_results import ENDINGS, DialogueResults
 from dfc.evaluation.statistics import Interval
+from dfc.evaluation.task_statistics import as_json
 from dfc.evaluation.tasks import EvalSetting
-from dfc.report.tables import NOTHING, Table
+from dfc.report.tables import NOTHING, Table, estimate
 
 _REASONS = 12  # of a policy, and of a game, that are shown as text
 _SHOWN_REASON = 120  # characters
@@ -40,18 +41,18 @@ def tables(found: DialogueResults) -> list[Table]:
 
 def to_json(found: DialogueResults) -> dict[str, Any]:
     """Returns it ready for JSON: scores as [value, low, high], nan as None."""
-    return {
-        "games": list(found.games),
+    data = {
+        "games": found.games,
         "arms": [
             {
                 **setting._asdict(),
-                "overall": _json(found.overall[setting]),
-                "domains": {domain: _json(found.by_domain[setting, domain]) for domain in found.domains},
+                "overall": found.overall[setting],
+                "domains": {domain: found.by_domain[setting, domain] for domain in found.domains},
                 "games": {
                     game: {
-                        **_json(found.scores[setting, game]),
+                        **vars(found.scores[setting, game]),
                         "instances": found.by_game[setting, game].instances,
-                        "not_played": dict(found.endings[setting, game]),
+                        "not_played": found.endings[setting, game],
                     }
                     for game in found.games
                 },
@@ -60,22 +61,18 @@ def to_json(found: DialogueResults) -> dict[str, Any]:
             for setting in found.settings
         ],
     }
+    return dict(as_json(data))
 
 
 def _overall(found: DialogueResults) -> Table:
-    figures = ("clemscore", "% played", "quality")
-    if not found.domains:
-        rows = [(str(setting), *_figures(score)) for setting, score in found.overall.items()]
-        return Table("clemscore", ("policy", *figures), tuple(rows), (_SCORES,))
-    every = []
+    notes, rows = (_SCORES, *([_DOMAINS] if found.domains else [])), []
     for setting, overall in found.overall.items():
-        every.append((str(setting), "all", *_figures(overall)))
-        every += [(str(setting), name, *_figures(found.by_domain[setting, name])) for name in found.domains]
-    return Table("clemscore", ("policy", "games", *figures), tuple(every), (_SCORES, _DOMAINS))
-
-
-def _figures(score: Score) -> tuple[str, ...]:
-    return tuple(map(_with_interval, (score.clemscore, score.played, score.quality)))
+        by_domain = {"all": overall, **{name: found.by_domain[setting, name] for name in found.domains}}
+        for name, score in by_domain.items():
+            figures = (score.clemscore, score.played, score.quality)
+            rows.append((str(setting), *([name] if found.domains else []), *map(_with_interval, figures)))
+    header = ("policy", *(["games"] if found.domains else []), "clemscore", "% played", "quality")
+    return Table("clemscore", header, tuple(rows), notes)
 
 
 def _titled(title: str, domain: str) -> str:
@@ -85,18 +82,18 @@ def _titled(title: str, domain: str) -> str:
 def _by_game(found: DialogueResults, domain: str, games: Sequence[str]) -> Table:
     rows = [(game, *(_cell(found, setting, game) for setting in found.settings)) for game in games]
     if domain:
-        rows.append(("mean", *(_mean(found.by_domain[setting, domain]) for setting in found.settings)))
+        means = [found.by_domain[setting, domain] for setting in found.settings]
+        rows.append(("mean", *(_pair(score.played.estimate, score.quality.estimate) for score in means)))
     return Table(_titled("By game", domain), ("game", *map(str, found.settings)), tuple(rows), (_CELLS,))
 
 
-def _mean(score: Score) -> str:
-    quality = score.quality.estimate
-    return f"{score.played.estimate:.2f} / {NOTHING if math.isnan(quality) else format(quality, '.2f')}"
+def _pair(played: float, quality: float | None, form: str = ".2f") -> str:
+    return f"{played:{form}} / {NOTHING if quality is None or math.isnan(quality) else format(quality, form)}"
 
 
 def _cell(found: DialogueResults, setting: EvalSetting, game: str) -> str:
     score = found.by_game[setting, game]
-    return f"{score.played:.2f} / {NOTHING if score.quality is None else format(score.quality, '.2f')}"
+    return _pair(score.played, score.quality)
 
 
 def _differences(found: DialogueResults, domain: str, games: Sequence[str]) -> Table:
@@ -108,8 +105,7 @@ def _differences(found: DialogueResults, domain: str, games: Sequence[str]) -> T
         for setting in others:
             score = found.by_game[setting, game]
             quality = None if score.quality is None else score.quality - (base.quality or 0.0)
-            shown = NOTHING if quality is None else format(quality, "+.2f")
-            cells.append(f"{score.played - base.played:+.2f} / {shown}")
+            cells.append(_pair(score.played - base.played, quality, "+.2f"))
         rows.append((game, _cell(found, first, game), *cells))
     header = ("game", str(first), *(f"{setting}, less it" for setting in others))
     return Table(_titled("By game, less the first policy", domain), header, tuple(rows), (_LESS,))
@@ -167,13 +163,4 @@ def _reasons(found: DialogueResults) -> Table:
 
 
 def _with_interval(value: Interval) -> str:
-    if math.isnan(value.estimate):
-        return NOTHING
-    return f"{value.estimate:.2f} [{value.low:.2f}, {value.high:.2f}]"
-
-
-def _json(score: Score) -> dict[str, list[float | None]]:
-    return {
-        name: [None if math.isnan(x) else x for x in interval]
-        for name, interval in (("clemscore", score.clemscore), ("played", score.played), ("quality", score.quality))
-    }
+    return NOTHING if math.isnan(value.estimate) else estimate(value)

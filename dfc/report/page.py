@@ -1,10 +1,10 @@
 """The pages: each one HTML file that needs no other file and no network, on a screen of any width.
 
 A page is a list of sections, a section a list of paragraphs, tables and markup of its own. To add a page: make its
-`Table`s, put them into `Section`s and write what `html` returns, or call `write_results`, which writes files for
-programs and Markdown with it. Everything is escaped but `Markup`, which is trusted: from the templates beside this
-module (`fragments`) or a literal. The style and the script are page.css and page.js; the script adds to what can be
-read without it.
+`Table`s, put them into `Section`s and write what `html` returns, or `publish` them as `Results`: on a page, as
+Markdown, as JSON for programs and on the terminal. Everything is escaped but `Markup`, which is trusted: from the
+templates beside this module (`fragments`) or a literal. The style and the script are page.css and page.js; the script
+adds to what can be read without it.
 """
 
 import dataclasses
@@ -108,28 +108,44 @@ def html(
     )
 
 
-def write_results(
-    path: Path,
-    kind: str,
-    name: str,
-    introduction: Sequence[str],
-    every: Sequence[Table],
-    data: object,
-    figures: Sequence[Section] = (),
-    first: int = 0,
-) -> None:
-    """Writes an evaluation's page, and beside it ``results.json`` for programs and ``tables.md``.
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The results of an evaluation, in every form in which they are published.
 
-    The introduction says, a paragraph each, what was played and how it is counted; `data` goes into results.json. The
-    sections `figures` are on the page after the `first` tables and before the others.
+    Attributes:
+      kind, name: of the evaluation; together the title of its page.
+      introduction: what was played and how it is counted, a paragraph each.
+      tables: all of them, the shortest summary first.
+      data: for programs, ready for JSON.
+      lines: for a terminal.
+      figures: sections of the page after the `first` tables and before the others.
     """
-    title = f"{kind} {name}"
-    write_json(path.parent / "results.json", data, allow_nan=False)
-    parts = [f"# {title}\n", *(f"{line}\n" for line in introduction), *(table.markdown() for table in every)]
-    write_text(path.parent / "tables.md", "\n".join(parts))
-    of_tables = [Section(table.title, [table]) for table in every]
-    sections = [*of_tables[:first], *figures, *of_tables[first:]]
-    write_text(path, html(title, kind.lower(), introduction, sections))
+
+    kind: str
+    name: str
+    introduction: Sequence[str]
+    tables: Sequence[Table]
+    data: object
+    lines: Sequence[str]
+    figures: Sequence[Section] = ()
+    first: int = 0
+
+
+def publish(folder: Path, results: Results, *, write: bool = True) -> None:
+    """Writes ``results.json``, ``tables.md`` and ``report.html``, each atomically, and prints the lines and the places.
+
+    Without `write` the files are there already, and only what is printed is shown again.
+    """
+    page, markdown = folder / "report.html", folder / "tables.md"
+    if write:
+        title = f"{results.kind} {results.name}"
+        write_json(folder / "results.json", results.data, allow_nan=False)
+        texts = [f"# {title}\n", *(f"{line}\n" for line in results.introduction)]
+        write_text(markdown, "\n".join([*texts, *(table.markdown() for table in results.tables)]))
+        sections = [Section(table.title, [table]) for table in results.tables]
+        sections[results.first : results.first] = results.figures
+        write_text(page, html(title, results.kind.lower(), results.introduction, sections))
+    print("\n".join([*results.lines, f"tables: {markdown}", f"report: {page}"]), flush=True)  # noqa: T201 - the result
 
 
 def fragments(name: str, folder: Path = _HERE) -> Any:  # noqa: ANN401 - its macros, by name

@@ -1,11 +1,10 @@
 """Skills before and after a training, in the shape of Playpen's Table 2: Markdown, a page of HTML, and JSON."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from dfc.evaluation import skills
 from dfc.evaluation.skills import Skill
-from dfc.report import page
+from dfc.report.page import Results
 from dfc.report.tables import NOTHING, Table
 
 Found = Mapping[str, Mapping[str, Skill]]
@@ -43,17 +42,16 @@ def tables(found: Found) -> list[Table]:
     return ([_table("Skills (Table 2)", grouped, columns, _NOTES)] if columns else []) + [by_task]
 
 
-def write(folder: Path, found: Found) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``report.html`` into a folder, which is made.
+def results(found: Found) -> Results:
+    """Returns the results to publish.
 
     Raises:
       ValueError: as `tables`.
     """
     every = tables(found)
-    folder.mkdir(parents=True, exist_ok=True)
     data = {policy: {task: skill._asdict() for task, skill in its.items()} for policy, its in found.items()}
     said = f"Results of lm-evaluation-harness for {', '.join(found)}; the first is the base."
-    page.write_results(folder / "report.html", "Skills", "before and after", [said], every, data)
+    return Results("Skills", "before and after", [said], every, data, [table.markdown() for table in every])
 
 
 def _category(its: Mapping[str, Skill], name: str) -> Skill:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dfc.evaluation.statistics import Interval, Record
+from dfc.evaluation.task_statistics import Estimate
 from dfc.games.printable import printable
 
 NOTHING = "–"  # noqa: RUF001 - the dash where a page has no number
@@ -117,6 +118,19 @@ def estimate(interval: Interval, digits: int = 2) -> str:
     if math.isnan(interval.estimate):
         return "-"
     return f"{interval.estimate:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+
+
+def percent(value: Estimate) -> str:
+    """Returns a share in percent with its standard error, a hyphen where there is none: for tables of text."""
+    return plus_minus(value, 100, 1)
+
+
+def plus_minus(value: Estimate, scale: float = 1, digits: int = 2, *, sign: bool = False) -> str:
+    """Returns a mean with its standard error, both times the scale, a hyphen where there is none."""
+    if math.isnan(value.mean):
+        return "-"
+    mean = f"{scale * value.mean:{'+' if sign else ''}.{digits}f}"
+    return mean if math.isnan(value.error) else f"{mean} ± {scale * value.error:.{digits}f}"
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -1,8 +1,10 @@
 """Success rates for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
 
+import collections
+import itertools
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import operator
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,22 +12,14 @@ from markupsafe import Markup
 
 from dfc.config import EvaluateTasks
 from dfc.evaluation.dialogue_results import DialogueResults
-from dfc.evaluation.statistics import Interval
-from dfc.evaluation.task_statistics import Estimate
-from dfc.evaluation.tasks import (
-    ALL_GROUPS,
-    SUCCESS,
-    TURNS,
-    Difference,
-    EvalSetting,
-    Successes,
-    Summary,
-)
+from dfc.evaluation.task_statistics import Estimate, as_json
+from dfc.evaluation.tasks import ALL_GROUPS, SUCCESS, TURNS, Difference, EvalSetting, Successes
 from dfc.games.task import count_of
 from dfc.players import player_specs
 from dfc.report import dialogue_tables, page
-from dfc.report.page import Section
-from dfc.report.tables import Table
+from dfc.report.page import Results, Section
+from dfc.report.tables import Table, percent, plus_minus
+from dfc.runs.costs import in_words
 
 _FEW = 8  # pass@k is shown for every k up to this, then where k doubles, and for all trajectories
 _SHOWN_FAILURES = 50
@@ -76,24 +70,27 @@ def console(found: Successes, dialogues: DialogueResults | None = None) -> list[
 
     And failed games.
     """
-    measures = _measures(found)
-    others = ["", *measures.lines()] if len(found.groups) == 1 and measures.rows else []
+    shown = [_rates(found), *([_measures(found)] if len(found.groups) == 1 else [])]
+    shown = [*([] if dialogues is None else dialogue_tables.tables(dialogues)[:1]), *shown]
     failed = [f"{len(found.failed)} games failed and are in no figure"] if found.failed else []
-    scores = [] if dialogues is None else ["", *dialogue_tables.tables(dialogues)[0].lines()]
-    return [*scores, "", *_rates(found).lines(), *others, *failed]
+    return [*(line for table in shown if table.rows for line in ("", *table.lines())), *failed]
 
 
 def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
-    """Returns it ready for JSON, estimates as [mean, standard error, count]; nan becomes None."""
-    return {
+    """Returns it ready for JSON, estimates as [mean, standard error, count], pass@k by k; nan becomes None."""
+
+    def by_k(figures: Mapping[str, Any]) -> dict[str, Any]:
+        return {**figures, "pass_at": {str(k): each for k, each in enumerate(figures["pass_at"], start=1)}}
+
+    data = {
         **more,
-        "groups": list(found.groups),
+        "groups": found.groups,
         "trajectories": found.trajectories,
         "arms": [
             {
                 **setting._asdict(),
-                "groups": {group: _json(found.summaries[setting, group]) for group in found.groups},
-                "mean_over_groups": _json(_means(found, setting)),
+                "groups": {group: by_k(vars(found.summaries[setting, group])) for group in found.groups},
+                "mean_over_groups": by_k(_means(found, setting)),
             }
             for setting in found.settings
         ],
@@ -103,8 +100,8 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
                 "base": difference.base._asdict(),
                 "group": difference.group,
                 "metric": difference.metric,
-                "difference": _json(difference.value),
-                "interval": _json(difference.value.interval),
+                "difference": difference.value,
+                "interval": difference.value.interval,
                 "p": difference.p,
             }
             for difference in found.differences
@@ -114,52 +111,47 @@ def to_json(found: Successes, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
             for record in found.failed
         ],
     }
+    return dict(as_json(data))
 
 
-def write(
-    folder: Path,
+def results(
     config: EvaluateTasks,
     found: Successes,
     dialogues: DialogueResults | None = None,
     cost: Mapping[str, float] = MappingProxyType({}),
-) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``report.html``, each written atomically.
-
-    The cost of chat endpoints is by ``measure/endpoint``.
-    """
-    section = config
+) -> Results:
+    """Returns the results to publish; the cost of chat endpoints is by ``measure/endpoint``."""
     conditions = {
         "name": config.name,
         "seed": config.seed,
-        "split": section.split,
-        **{name: getattr(section.sampling, name) for name in ("top_k", "top_p", "min_p")},
+        "split": config.split,
+        **{name: getattr(config.sampling, name) for name in ("top_k", "top_p", "min_p")},
         "simulators": config.simulators,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
         "cost": dict(cost),
     }
     of_dialogues = {} if dialogues is None else {"dialogues": dialogue_tables.to_json(dialogues)}
-    plots = [_plot(found, group) for group in (*found.groups, *([ALL_GROUPS] if len(found.groups) > 1 else []))]
+    plots = [_plot(found, group) for group in _places(found)]
     rates = Markup('<div class="rates">{}</div>').format(Markup("\n").join(plots))
     said = page.note("Lines are intervals of 95 % over tasks (Student's); the numbers are mean ± standard error.")
-    page.write_results(
-        folder / "report.html",
+    return Results(
         "Success rates",
         config.name,
         _introduction(config, found),
         tables(found, dialogues),
         to_json(found, **conditions, **of_dialogues),
+        [*console(found, dialogues), *([f"cost: {spent}"] if (spent := in_words(cost)) else [])],
         [Section("Tasks solved, from 0 to 100 %", [rates, said])],
         first=0 if dialogues is None else 1,  # the clemscore
     )
 
 
 def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
-    section = config
     specs = player_specs.policies(config)
     who = "; ".join(spec.name if spec.name == spec.who else f"{spec.name}: {spec.who}" for spec in specs)
     how = (
-        f"{count_of(found.trajectories, 'game')} of every task; split {section.split} where a game has splits, "
-        f"elsewhere every task is a deal of its own. Sampling with min-p {section.sampling.min_p:g}; in a game it has "
+        f"{count_of(found.trajectories, 'game')} of every task; split {config.split} where a game has splits, "
+        f"elsewhere every task is a deal of its own. Sampling with min-p {config.sampling.min_p:g}; in a game it has "
         f"the same seed for every policy, from run seed {config.seed}. Worlds and judges: {config.simulators}."
     )
     return [f"Policies: {who}.", how, _COUNTED]
@@ -168,37 +160,36 @@ def _introduction(config: EvaluateTasks, found: Successes) -> list[str]:
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-_MEANS: Mapping[str, Callable[[Summary], Estimate]] = {
-    SUCCESS: lambda s: s.success,
-    TURNS: lambda s: s.turns,
-    "turns_of_successes": lambda s: s.turns_of_successes,
-    "invalid": lambda s: s.invalid,
-    "truncated": lambda s: s.truncated,
-}
-
-
 def _means(found: Successes, setting: EvalSetting) -> dict[str, Any]:
-    """Returns the means over groups, pass@k as in a `Summary`."""
-    means = {name: found.over_groups(setting, figure) for name, figure in _MEANS.items()}
+    """Returns the means over groups, under the names of a `Summary`."""
+    names = (SUCCESS, TURNS, "turns_of_successes", "invalid", "truncated")
+    means = {name: found.over_groups(setting, operator.attrgetter(name)) for name in names}
     return {**means, "pass_at": tuple(found.pass_at(setting, k) for k in range(1, found.trajectories + 1))}
 
 
+def _success(found: Successes, setting: EvalSetting, group: str) -> Estimate:
+    """Returns the rate of success in a group or, for `ALL_GROUPS`, its mean over groups."""
+    if group == ALL_GROUPS:
+        return found.over_groups(setting, operator.attrgetter(SUCCESS))
+    return found.summaries[setting, group].success
+
+
+def _places(found: Successes) -> tuple[str, ...]:
+    """Returns the groups and, where there are several, the mean over them."""
+    return (*found.groups, ALL_GROUPS) if len(found.groups) > 1 else found.groups
+
+
 def _rates(found: Successes) -> Table:
-    rows = [
-        (group, *(_percent(found.summaries[setting, group].success) for setting in found.settings))
-        for group in found.groups
-    ]
-    if len(found.groups) > 1:
-        rows.append(
-            (ALL_GROUPS, *(_percent(found.over_groups(setting, _MEANS[SUCCESS])) for setting in found.settings))
-        )
-    return Table("Tasks solved, in percent", ("group", *map(str, found.settings)), tuple(rows), (_ERRORS,))
+    rows = tuple(
+        (group, *(percent(_success(found, setting, group)) for setting in found.settings)) for group in _places(found)
+    )
+    return Table("Tasks solved, in percent", ("group", *map(str, found.settings)), rows, (_ERRORS,))
 
 
 def _pass_at(found: Successes) -> Table:
     """Returns pass@k by setting, over groups; nothing where k can only be 1."""
     ks = _ks(found.trajectories) if found.trajectories > 1 else []
-    rows = [(str(setting), *(_percent(found.pass_at(setting, k)) for k in ks)) for setting in found.settings if ks]
+    rows = [(str(setting), *(percent(found.pass_at(setting, k)) for k in ks)) for setting in found.settings if ks]
     header = ("policy", *(f"pass@{k} %" for k in ks))
     return Table(f"Tasks solved within k games, {ALL_GROUPS}", header, tuple(rows), (_AT_LEAST_ONE,))
 
@@ -210,21 +201,20 @@ def _ks(trajectories: int) -> list[int]:
 
 def _details(found: Successes, setting: EvalSetting) -> Table:
     ks = _ks(found.trajectories)
-    rows = []
-    for group in found.groups:
-        s = found.summaries[setting, group]
-        figures = (*(_percent(s.pass_at[k - 1]) for k in ks), _mean(s.turns), _mean(s.turns_of_successes))
-        failed = sum(
-            (EvalSetting(record["policy"], record["temperature"]), record["game"]) == (setting, group)
-            for record in found.failed
-        )
-        shares = (_percent(s.invalid), _percent(s.truncated))
-        rows.append((group, str(s.tasks), str(s.games), *figures, *shares, str(failed)))
+
+    def row(group: str, figures: Mapping[str, Any], *counts: object, failed: object = "") -> tuple[str, ...]:
+        turns = (plus_minus(figures[TURNS]), plus_minus(figures["turns_of_successes"]))
+        shares = (percent(figures["invalid"]), percent(figures["truncated"]))
+        solved = (percent(figures["pass_at"][k - 1]) for k in ks)
+        return (group, *map(str, counts), *solved, *turns, *shares, str(failed))
+
+    of_records = collections.Counter(
+        record["game"] for record in found.failed if (record["policy"], record["temperature"]) == setting
+    )
+    every = {group: found.summaries[setting, group] for group in found.groups}
+    rows = [row(group, vars(s), s.tasks, s.games, failed=of_records[group]) for group, s in every.items()]
     if len(found.groups) > 1:
-        means = _means(found, setting)
-        figures = (*(_percent(means["pass_at"][k - 1]) for k in ks), _mean(means[TURNS]))
-        shares = (_percent(means["invalid"]), _percent(means["truncated"]))
-        rows.append((ALL_GROUPS, "", "", *figures, _mean(means["turns_of_successes"]), *shares, ""))
+        rows.append(row(ALL_GROUPS, _means(found, setting), "", ""))
     header = ("group", "tasks", "games", *(f"pass@{k} %" for k in ks), "turns", "turns solved")
     return Table(str(setting), (*header, "invalid %", "truncated %", "failed"), tuple(rows), (_FIGURES,))
 
@@ -233,11 +223,10 @@ def _comparison(found: Successes) -> Table:
     by_place = {(d.setting, d.base, d.group, d.metric): d for d in found.differences}
     rows = []
     for (setting, base, group, metric), success in by_place.items():
-        if metric != SUCCESS:
-            continue
-        turns = by_place[setting, base, group, TURNS]
-        compared = (str(setting), str(base), group, str(success.value.over))
-        rows.append((*compared, *_compared(success, 100, 1, bound=100), *_compared(turns, 1, 2)))
+        if metric == SUCCESS:
+            turns = _compared(by_place[setting, base, group, TURNS], 1, 2)
+            solved = _compared(success, 100, 1, bound=100)
+            rows.append((str(setting), str(base), group, str(success.value.over), *solved, *turns))
     header = ("policy", "less", "group", "tasks", "solved, points", "95 %", "p", "turns", "turns 95 %", "turns p")
     note = "The row of the mean counts groups instead of tasks."
     return Table("Against the first policy", header, tuple(rows), (_PAIRED, note, _tests(found, 2 * len(rows))))
@@ -258,20 +247,18 @@ def _compared(difference: Difference, scale: float, digits: int, bound: float = 
     low, high = max(-bound, scale * bounds.low), min(bound, scale * bounds.high)
     interval = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
     shown = interval if value.error > 0 else "-"  # few tasks that differ alike: 0 width would overstate
-    return _plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
+    return plus_minus(value, scale, digits, sign=True), shown, f"{difference.p:.2g}"
 
 
 def _measures(found: Successes) -> Table:
-    names = {
-        (group, name): None
-        for group in found.groups
-        for setting in found.settings
-        for name in found.summaries[setting, group].measures
+    by_group = {
+        group: [found.summaries[setting, group].measures for setting in found.settings] for group in found.groups
     }
-    rows = []
-    for group, name in names:
-        values = [found.summaries[setting, group].measures.get(name) for setting in found.settings]
-        rows.append((group, name, *("-" if value is None else _mean(value) for value in values)))
+    rows = [
+        (group, name, *(plus_minus(each[name]) if name in each else "-" for each in measures))
+        for group, measures in by_group.items()
+        for name in dict.fromkeys(itertools.chain.from_iterable(measures))
+    ]
     return Table("Other figures of the games", ("group", "figure", *map(str, found.settings)), tuple(rows), (_ERRORS,))
 
 
@@ -303,44 +290,17 @@ def _failures(found: Successes) -> Table:
     return Table("Games that failed", ("policy", "group", "task", "trajectory", "why"), rows, notes)
 
 
-# ---- numbers and positions -------------------------------------------------------------------------------------------
+# ---- positions -------------------------------------------------------------------------------------------------------
 
 
 def _plot(found: Successes, group: str) -> Markup:
     """Returns the rates of a group, or over groups, as dots on lines from 0 to 100 %, with their intervals."""
     rows = []
     for setting in found.settings:
-        over = group == ALL_GROUPS
-        value = found.over_groups(setting, _MEANS[SUCCESS]) if over else found.summaries[setting, group].success
+        value = _success(found, setting, group)
         if not math.isnan(value.mean):
             bounds = value._replace(error=0.0 if math.isnan(value.error) else value.error).interval
             at, low, high = (round(100 * min(1.0, max(0.0, x)), 2) for x in bounds)
             other = "" if setting == found.settings[0] else " other"
-            rows.append(_RATE.format(setting, other, low, 100 - high, at, _percent(value)))
+            rows.append(_RATE.format(setting, other, low, 100 - high, at, percent(value)))
     return Markup("<article>\n<h3>{}</h3>\n{}</article>").format(group, Markup("").join(rows))
-
-
-def _percent(value: Estimate) -> str:
-    return _plus_minus(value, 100, 1)
-
-
-def _mean(value: Estimate) -> str:
-    return _plus_minus(value, 1, 2)
-
-
-def _plus_minus(value: Estimate, scale: float, digits: int, *, sign: bool = False) -> str:
-    if math.isnan(value.mean):
-        return "-"
-    mean = f"{scale * value.mean:{'+' if sign else ''}.{digits}f}"
-    return mean if math.isnan(value.error) else f"{mean} ± {scale * value.error:.{digits}f}"
-
-
-def _json(value: object) -> Any:  # noqa: ANN401 - JSON values
-    """Returns figures ready for JSON: an estimate as [mean, standard error, count], an interval alike, pass@k by k."""
-    if isinstance(value, Estimate | Interval):
-        return [x if math.isfinite(x) else None for x in value[:3]]
-    if isinstance(value, Summary):
-        return _json(vars(value))
-    if isinstance(value, tuple):
-        return {str(k): _json(each) for k, each in enumerate(value, start=1)}
-    return {name: _json(each) for name, each in value.items()} if isinstance(value, Mapping) else value

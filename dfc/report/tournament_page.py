@@ -1,13 +1,14 @@
 """The results of a tournament for people: lines of a terminal, Markdown, a page of HTML; and for programs: JSON."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from dfc.config import Evaluate
 from dfc.evaluation.tournament import Cell, Tournament, to_json
 from dfc.players import player_specs
-from dfc.report import page, paper_tables
+from dfc.report import paper_tables
+from dfc.report.page import Results
 from dfc.report.tables import Table, estimate
 
 _MEASURES = (
@@ -83,16 +84,16 @@ def console(found: Tournament) -> list[str]:
     return ["", *Table("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
 
 
-def write(folder: Path, config: Evaluate, found: Tournament, every: Sequence[Table]) -> None:
-    """Writes ``results.json``, ``tables.md`` and ``tournament.html``, each written atomically."""
+def results(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> Results:
+    """Returns the results to publish; `starts` as `tables`."""
     conditions = {
         "name": config.name,
         "seed": config.seed,
         "deals_per_id": config.seeds,
         "who": {spec.name: spec.who for spec in player_specs.policies(config)},
     }
-    data = to_json(found, conditions=conditions)
-    page.write_results(folder / "tournament.html", "Tournament", config.name, _introduction(config), every, data)
+    data, every = to_json(found, conditions=conditions), tables(config, found, starts)
+    return Results("Tournament", config.name, _introduction(config), every, data, console(found))
 
 
 def _introduction(config: Evaluate) -> list[str]:

@@ -2,12 +2,13 @@
 
     meetings  each policy at the games for one, each pair at the games for two, every deal with seats swapped
     records   every finished game is played again from its record before it is written
-    results   results.json, tables.md, tournament.html
+    results   results.json, tables.md, report.html
 
-Resume: `dfc.records.episode_store`.
+What is common to evaluations, and resume: `dfc.stages.evaluation_run`.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,13 +21,15 @@ from dfc.evaluation.pairing import Meeting
 from dfc.evaluation.tournament_players import TournamentPlayers
 from dfc.games import registry
 from dfc.players import player_specs
-from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.players.endpoint import Endpoint
+from dfc.records.episode_store import ROUNDS, Part, Played, Players
 from dfc.report import tournament_page
+from dfc.report.page import Results
 from dfc.rollout.runner import EpisodeSpec
 from dfc.runs import players_on_record
-from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import evaluation_run
 
 Key = tuple[str, int, tuple[str, ...]]
 
@@ -35,30 +38,29 @@ def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
     """Plays what is not on record yet, and writes the results."""
     if jax.process_count() > 1:
         raise DfcError("a tournament runs in one process, over all devices of its machine; start it without several")
-    store = EpisodeStore(folder, _key)
-    schedule = _schedule(config)
-    total = sum(len(games) for _, games in schedule)
-    done = total - sum(len(store.missing(games)) for _, games in schedule)
-    print(f"{total} games, {done} of them on record", flush=True)  # noqa: T201 - progress
-    if done < total:
+
+    @contextlib.contextmanager
+    def players() -> Iterator[_Players]:
         with TournamentPlayers(config) as contestants:
             players_on_record.refuse_others(folder, contestants.fingerprints())
             folder.note_device(contestants.device)
-            with Progress(total, start_step=done, shorter=config.shorter) as progress:
-                for meeting, games in schedule:
-                    if store.missing(games):
-                        done = _play(store, contestants, meeting, games, done, stop, progress)
-    _finish(config, folder)
+            yield _Players(contestants, stop)
+
+    evaluation_run.evaluate(
+        config, folder, stop, _schedule(config), _key, players, lambda: _results(config, folder), finishes=False
+    )
 
 
-def _schedule(config: Evaluate) -> list[tuple[Meeting, dict[Key, EpisodeSpec]]]:
+def _schedule(config: Evaluate) -> list[Part[Key, EpisodeSpec]]:
     """Returns the games of every meeting by their keys; those of every game id apart where games are not mixed."""
     names, schedule = [spec.name for spec in player_specs.policies(config)], []
     for meeting in pairing.meetings(names, config.games):
         specs = pairing.episode_specs(meeting, config.seeds, config.seed)
         games = {pairing.key(s.game, s.group, pairing.players(meeting, s)): s for s in specs}
-        parts = [None] if config.rollout.mix_games else list(meeting.games)
-        schedule += [(meeting, {k: s for k, s in games.items() if part in (None, s.game)}) for part in parts]
+        policies = [name for name in (meeting.first, meeting.second) if name is not None]
+        for part in [None] if config.rollout.mix_games else list(meeting.games):
+            wanted = {k: s for k, s in games.items() if part in (None, s.game)}
+            schedule.append(Part(meeting.title, policies, wanted, meeting))
     return schedule
 
 
@@ -66,38 +68,31 @@ def _key(record: Mapping[str, Any]) -> Key:
     return pairing.key(record["game"], record["deal"], record["players"])
 
 
-def _play(
-    store: EpisodeStore[Key],
-    contestants: TournamentPlayers,
-    meeting: Meeting,
-    games: Mapping[Key, EpisodeSpec],
-    done: int,
-    stop: Stop,
-    progress: Progress,
-) -> int:
-    """Plays the games of a meeting; returns how many of the tournament are on record then."""
-    if contestants.slow(meeting):
-        print(f"{meeting.title}: two kinds of models; one of them replies one game at a time")  # noqa: T201 - why slow
-    names = [name for name in (meeting.first, meeting.second) if name is not None]
+class _Players(Players[EpisodeSpec]):
+    """Plays the games of meetings."""
 
-    def play(episode_specs: list[EpisodeSpec]) -> Played:
-        before = contestants.generated_tokens()
-        played = contestants.play(meeting, episode_specs, stop.check_stop)
-        tokens = {name: count - before.get(name, 0.0) for name, count in contestants.generated_tokens().items()}
-        return Played([_record(meeting, spec, episode) for spec, episode in played], tokens)
+    failed_before = False
 
-    return store.play(
-        meeting.title,
-        names,
-        games,
-        play,
-        size=ROUNDS * contestants.concurrency(meeting),
-        step=done,
-        wins=lambda record: [(n, record["outcomes"][seat] == "win") for seat, n in enumerate(record["players"])],
-        endpoints=contestants.endpoints,
-        stop=stop,
-        progress=progress,
-    )
+    def __init__(self, contestants: TournamentPlayers, stop: Stop) -> None:
+        self._contestants, self._stop = contestants, stop
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self._contestants.endpoints()
+
+    def begin(self, part: Part[Any, EpisodeSpec]) -> int:
+        if self._contestants.slow(part.subject):
+            evaluation_run.say(f"{part.title}: two kinds of models; one of them replies one game at a time")
+        return ROUNDS * self._contestants.concurrency(part.subject)
+
+    def play(self, part: Part[Any, EpisodeSpec], some: list[EpisodeSpec]) -> Played:
+        before = self._contestants.generated_tokens()
+        played = self._contestants.play(part.subject, some, self._stop.check_stop)
+        tokens = {name: n - before.get(name, 0.0) for name, n in self._contestants.generated_tokens().items()}
+        return Played([_record(part.subject, spec, episode) for spec, episode in played], tokens)
+
+    def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
+        return [(name, record["outcomes"][seat] == "win") for seat, name in enumerate(record["players"])]
 
 
 def _record(meeting: Meeting, episode_spec: EpisodeSpec, episode: Episode) -> dict[str, Any]:
@@ -115,17 +110,9 @@ def _record(meeting: Meeting, episode_spec: EpisodeSpec, episode: Episode) -> di
     return record | {"counts": tournament.checked(record)}
 
 
-# ---- results -------------------------------------------------------------------------------------------------------
-
-
-def _finish(config: Evaluate, folder: RunFolder) -> None:
-    """Writes and shows the results."""
+def _results(config: Evaluate, folder: RunFolder) -> Results:
     names = [spec.name for spec in player_specs.policies(config)]
-    records = tournament.latest(folder.records("episodes"))
+    records = folder.records("episodes")
     found = tournament.of_records(names, records, folder.records("metrics"), anchor=config.anchor or None)
     starts = {game: registry.make(game, **options).start for game, options in config.games.items()}
-    tables = tournament_page.tables(config, found, starts)
-    tournament_page.write(folder.path, config, found, tables)
-    for line in tournament_page.console(found):
-        print(line)  # noqa: T201 - the result
-    print(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'tournament.html'}", flush=True)  # noqa: T201
+    return tournament_page.results(config, found, starts)

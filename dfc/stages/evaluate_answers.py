@@ -5,16 +5,16 @@
     comparisons  of answers to instructions with the baseline's, by a judge in both orders
     results      results.json, tables.md, report.html; answers to instructions in AlpacaEval's layout
 
-Resume: `dfc.records.episode_store`; an answer on record is neither sampled nor scored again, and a pair with a verdict
-is not asked about again. A run is not finished while the judge has not replied on some pair, unless it refuses that
-pair; one that is finished only shows its results.
+What is common to evaluations, and resume: `dfc.stages.evaluation_run`; an answer on record is neither sampled nor
+scored again, and a pair with a verdict is not asked about again. A run is not finished while the judge has not replied
+on some pair, unless it refuses that pair.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -28,22 +28,23 @@ from dfc.errors import ConfigError, cut
 from dfc.evaluation import answers, pairwise
 from dfc.games.rng import derive_seed
 from dfc.players import player_specs
+from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import PlayerSpec
-from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.records.episode_store import ROUNDS, Part, Played, Players
 from dfc.records.trajectory_files import DatasetError
 from dfc.report import answers_page
+from dfc.report.page import Results
 from dfc.rollout import policy_answers, trained_weights
 from dfc.rollout.policy_answers import AnsweringPolicy
 from dfc.rows.instructions import Instruction, read_instructions, read_outputs, write_outputs
 from dfc.rows.questions import Question, read_questions
 from dfc.runs import players_on_record
-from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
 from dfc.scoring.programs import ProgramTests
 from dfc.scoring.references import References
 from dfc.scoring.scorer import LONGEST_ANSWER
-from dfc.stages import comparisons
+from dfc.stages import comparisons, evaluation_run
 from dfc.stages.comparisons import Comparisons, Pair
 
 _KEPT_ANSWER = 20_000  # characters of an answer to a question that a record holds
@@ -95,43 +96,37 @@ def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
     """
     specs = [player_specs.parse(text) for text in config.policies]
     files = _read(config)
-    asked = {spec.name: _asked(config, spec, files) for spec in specs}
-    compared = comparisons.compared(config, list(asked))
-    pairs = {name: _pairs(config, name, files) for name in compared}
-    finished, unanswered = multihost.broadcast(folder.finished.exists()), 0
-    if not finished:
-        store = EpisodeStore(folder, _key, passing=_unanswered)
-        wanted: list[Mapping[_Key, object]] = [*asked.values(), *pairs.values()]
-        total = sum(map(len, wanted))
-        done = total - sum(len(store.missing(some)) for some in wanted)
-        _say(f"{sum(map(len, asked.values()))} answers, {sum(map(len, pairs.values()))} comparisons, {done} on record")
-        if done < total:
-            seated = [dataclasses.replace(spec, who=policy_answers.where(config, spec)) for spec in specs]
-            players_on_record.refuse_others(folder, trained_weights.identities(seated) | _digests(files))
-            with Progress(total, start_step=done, shorter=config.shorter) as progress:
-                done = _answer(config, folder, stop, specs, files, asked, store, done, progress)
-                _compare(config, folder, stop, files, pairs, store, done, progress)
-        unanswered = sum(len(store.passing(some)) for some in pairs.values())
-    if folder.writes:
-        _finish(config, folder, list(asked), files, compared)
+    compared = comparisons.compared(config, [spec.name for spec in specs])
+    answered = [Part(spec.name, [spec.name], _asked(config, spec, files), spec) for spec in specs]
+    pairs = [
+        Part(f"{name} beside {config.pairwise.baseline}", [name], _pairs(config, name, files)) for name in compared
+    ]
+
+    def players() -> _Players:
+        seated = [dataclasses.replace(spec, who=policy_answers.where(config, spec)) for spec in specs]
+        players_on_record.refuse_others(folder, trained_weights.identities(seated) | _digests(files))
+        return _Players(config, folder, stop, files)
+
+    counts = [sum(len(part.wanted) for part in some) for some in (answered, pairs)]
+    unanswered = evaluation_run.evaluate(
+        config,
+        folder,
+        stop,
+        [*answered, *pairs],
+        _key,
+        players,
+        lambda: _results(config, folder, [spec.name for spec in specs], files, compared),
+        passing=lambda record: bool(record.get("unanswered")),  # because a reply of the judge did not come
+        counted="{} answers, {} comparisons".format(*counts),
+    )
     if unanswered:
-        _say(f"{unanswered} comparisons are without a reply of the judge; the same command asks it about these again")
-    elif not finished:
-        folder.finish()
+        evaluation_run.say(
+            f"{unanswered} comparisons are without a reply of the judge; the same command asks it about these again"
+        )
 
 
 def _key(record: Mapping[str, Any]) -> _Key:
     return pairwise.key(record) if pairwise.is_comparison(record) else answers.key(record)
-
-
-def _unanswered(record: Mapping[str, Any]) -> bool:
-    """Returns whether a pair has no verdict because a reply of the judge did not come."""
-    return bool(record.get("unanswered"))
-
-
-def _say(text: str) -> None:
-    if multihost.is_primary():
-        print(text, flush=True)  # noqa: T201 - progress
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -177,7 +172,7 @@ def _digests(files: _Files) -> dict[str, str]:
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked]:
+def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked | Pair]:
     """Returns the answers of a policy by their keys; those to one question follow each other."""
     every = [
         _Asked(spec.name, name, number, sample, question.query)
@@ -194,45 +189,71 @@ def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Ke
     return {asked.key: asked for asked in every}
 
 
-def _answer(
-    config: EvaluateAnswers,
-    folder: RunFolder,
-    stop: Stop,
-    specs: Sequence[PlayerSpec],
-    files: _Files,
-    asked: Mapping[str, Mapping[_Key, _Asked]],
-    store: EpisodeStore[_Key],
-    done: int,
-    progress: Progress,
-) -> int:
-    """Samples and scores the answers that are missing; returns how many records there are then."""
-    missing = [spec for spec in specs if store.missing(asked[spec.name])]
-    if not missing:
-        return done
-    with _Scorers(config, files.questions, stop.check_stop) as scorers:
+class _Players(Players[_Asked | Pair]):
+    """Samples and scores answers, then asks the judge about pairs of them; one of the two is open at a time."""
+
+    what = "comparisons"
+
+    def __init__(self, config: EvaluateAnswers, folder: RunFolder, stop: Stop, files: _Files) -> None:
+        self._config, self._folder, self._stop, self._files = config, folder, stop, files
+        self._open = contextlib.ExitStack()
+        self._answering: tuple[AnsweringPolicy, _Scorers] | None = None
+        self._comparisons: Comparisons | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        return [] if self._comparisons is None else self._comparisons.endpoints
+
+    def begin(self, part: Part[Any, _Asked | Pair]) -> int:
+        if part.subject is not None:
+            policy, _ = self._answering = self._answering or self._open_answers()
+            policy.load(part.subject)
+            return ROUNDS * self._config.rollout.slots
+        if self._comparisons is None:
+            self._open.close()
+            self._answering = None
+            self._comparisons = self._open.enter_context(contextlib.closing(self._open_comparisons()))
+        return _PAIRS_AT_ONCE
+
+    def _open_answers(self) -> "tuple[AnsweringPolicy, _Scorers]":
+        config, files = self._config, self._files
+        scorers = self._open.enter_context(_Scorers(config, files.questions, self._stop.check_stop))
         queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
         queries["pairwise.instructions"] = [one.text for one in files.instructions]
-        policy = AnsweringPolicy(config, queries, folder.note_device, stop.check_stop)
-        for spec in missing:
-            policy.load(spec)
-            done = store.play(
-                spec.name,
-                [spec.name],
-                asked[spec.name],
-                lambda some: _play(config, policy, scorers, some),
-                size=ROUNDS * config.rollout.slots,
-                step=done,
-                wins=lambda record: (
-                    [(record["questions"], record["value"] == 1)] * (record["questions"] != INSTRUCTIONS)
-                ),
-                endpoints=list,
-                stop=stop,
-                progress=progress,
-            )
-    return done
+        return AnsweringPolicy(config, queries, self._folder.note_device, self._stop.check_stop), scorers
+
+    def _open_comparisons(self) -> Comparisons:
+        before = self._folder.records("episodes") if self._folder.writes else []
+        texts = _texts(self._config, before, self._files)
+        # Several processes would have to look equally often, and one of them waits for the judge.
+        check_stop = self._stop.check_stop if jax.process_count() == 1 else lambda: None
+        return Comparisons(self._config, self._files.instructions, texts, before, check_stop)
+
+    def play(self, part: Part[Any, _Asked | Pair], some: list[_Asked | Pair]) -> Played:
+        if self._answering is not None:
+            asked = [one for one in some if isinstance(one, _Asked)]
+            return Played(*_answers(self._config, *self._answering, part.policies[0], asked))
+        assert self._comparisons is not None  # noqa: S101 - `begin` comes before
+        return Played(self._comparisons.records([one for one in some if isinstance(one, Pair)]), {})
+
+    def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
+        if pairwise.is_comparison(record):
+            return [(record["dataset"], record["outcome"] == "win")]
+        return [(record["questions"], record["value"] == 1)] * (record["questions"] != INSTRUCTIONS)
+
+    def tells(self, record: Mapping[str, Any]) -> bool:
+        return self._comparisons is None or self._comparisons.tells(record)
 
 
-def _play(config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers", asked: Sequence[_Asked]) -> Played:
+def _answers(
+    config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers", name: str, asked: Sequence[_Asked]
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
     said = policy.answer(
         [one.query for one in asked], [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
     )
@@ -246,50 +267,15 @@ def _play(config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers",
         kept = _KEPT_ANSWER if place in scores else LONGEST_ANSWER + 1
         record = {"policy": one.policy, "questions": one.questions, "question": one.question, "sample": one.sample}
         records.append(record | text | {"answer": text["answer"][:kept], "value": value, "verdict": verdict})
-    return Played(records, {f"generated_tokens/{asked[0].policy}": sum(text["tokens"] for text in said)})
+    return records, {f"generated_tokens/{name}": sum(text["tokens"] for text in said)}
 
 
 # ---- comparisons -----------------------------------------------------------------------------------------------------
 
 
-def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, Pair]:
+def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, _Asked | Pair]:
     every = (Pair(compared, config.pairwise.baseline, number) for number in range(len(files.instructions)))
     return {(pair.compared, pair.baseline, pair.number): pair for pair in every}
-
-
-def _compare(
-    config: EvaluateAnswers,
-    folder: RunFolder,
-    stop: Stop,
-    files: _Files,
-    pairs: Mapping[str, Mapping[_Key, Pair]],
-    store: EpisodeStore[_Key],
-    done: int,
-    progress: Progress,
-) -> None:
-    """Asks the judge about the pairs that have no verdict yet."""
-    before = folder.records("episodes") if folder.writes else []
-    # Several processes would have to look equally often, and one of them waits for the judge.
-    check_stop = stop.check_stop if jax.process_count() == 1 else lambda: None
-    asked = Comparisons(config, files.instructions, _texts(config, before, files), before, check_stop)
-    with contextlib.closing(asked):
-        for name, wanted in pairs.items():
-            if store.missing(wanted):
-                done = store.play(
-                    f"{name} beside {config.pairwise.baseline}",
-                    [name],
-                    wanted,
-                    lambda some: Played(asked.records(some), {}),
-                    size=_PAIRS_AT_ONCE,
-                    step=done,
-                    wins=lambda record: [(record["dataset"], record["outcome"] == "win")],
-                    endpoints=lambda: asked.endpoints,
-                    stop=stop,
-                    progress=progress,
-                    failed_before=True,
-                    tells=asked.tells,
-                    what="comparisons",
-                )
 
 
 def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
@@ -310,36 +296,31 @@ def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def _finish(
+def _results(
     config: EvaluateAnswers, folder: RunFolder, policies: Sequence[str], files: _Files, compared: Sequence[str]
-) -> None:
-    """Writes the results unless they are written, and shows them."""
+) -> Results:
+    """Returns the results; writes the answers to instructions unless the run is finished."""
     records = folder.records("episodes")
     scored = [record for record in records if not pairwise.is_comparison(record)]
     found = answers.by_setting(scored, policies, list(files.questions), config.samples)
     preferred = pairwise.by_dataset(records, compared, files.datasets)
-    if not folder.finished.exists():
-        answers_page.write(folder.path, config, found, preferred)
-        for name, texts in _texts(config, scored, files).items():
-            if name not in files.outputs:
-                path = folder.path / "alpaca_eval" / f"{name}.json"
-                write_outputs(path, files.instructions, texts, name)
-    _warn_of_refused(records)
-    for table in answers_page.shortest(found, preferred, config.samples):
-        for line in table.lines():
-            _say(line)
-    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
+    for name, texts in {} if folder.finished.exists() else _texts(config, scored, files).items():
+        if name not in files.outputs:
+            write_outputs(folder.path / "alpaca_eval" / f"{name}.json", files.instructions, texts, name)
+    results = answers_page.results(config, found, preferred)
+    return dataclasses.replace(results, lines=[*_refused(records), *results.lines])
 
 
-def _warn_of_refused(records: Sequence[Mapping[str, Any]]) -> None:
+def _refused(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a warning of pairs that the judge refuses, if there are any."""
     newest = {pairwise.key(record): record for record in records if pairwise.is_comparison(record)}
-    if refused := [record for record in newest.values() if record.get("refused")]:
-        first = refused[0]
-        _say(
-            f"warning: the judge refuses {len(refused)} of {len(newest)} pairs, which count as not judged; the first "
-            f"one is {first['compared']} beside {first['baseline']}, instruction {first['instruction']} (from 0): "
-            f"{cut(first['refused'], _SHOWN_REFUSAL)}"
-        )
+    refused = [record for record in newest.values() if record.get("refused")]
+    return [
+        f"warning: the judge refuses {len(refused)} of {len(newest)} pairs, which count as not judged; the first "
+        f"one is {first['compared']} beside {first['baseline']}, instruction {first['instruction']} (from 0): "
+        f"{cut(first['refused'], _SHOWN_REFUSAL)}"
+        for first in refused[:1]
+    ]
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------

@@ -4,17 +4,16 @@
     records   every finished game is played again from its record before it is written
     results   results.json, tables.md, report.html
 
-Resume: `dfc.records.episode_store`. A run that is finished only shows its results.
+What is common to evaluations, and resume: `dfc.stages.evaluation_run`.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
 
-from dfc import multihost
 from dfc.config import EvaluateTasks, GameOptions
 from dfc.episodes import Episode
 from dfc.errors import ConfigError
@@ -27,9 +26,10 @@ from dfc.players import factory, player_specs
 from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import OPPONENT, PlayerSpec
 from dfc.players.remote import Remote
-from dfc.records.episode_store import ROUNDS, EpisodeStore, Played
+from dfc.records.episode_store import ROUNDS, Part, Played, Players
 from dfc.records.task_groups import split_games
 from dfc.report import task_page
+from dfc.report.page import Results
 from dfc.rollout import trained_weights
 from dfc.rollout.host import PolicyWeights
 from dfc.rollout.runner import EpisodeSpec
@@ -37,9 +37,9 @@ from dfc.rollout.sequential_match import play_episode
 from dfc.rollout.workers import RolloutWorkers
 from dfc.runs import players_on_record
 from dfc.runs.costs import Costs
-from dfc.runs.progress import Progress
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
+from dfc.stages import evaluation_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,68 +69,21 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     """
     specs = player_specs.policies(config)
     games = split_games(config.games, config.split)
+    settings = [setting for spec in specs for setting in _settings(config, spec)]
     schedule = [
-        (spec, setting, {play.key: play for play in plays(config, games, setting)})
-        for spec in specs
-        for setting in _settings(config, spec)
+        Part(str(setting), [setting.policy], {play.key: play for play in plays(config, games, setting)})
+        for setting in settings
     ]
-    finished = multihost.broadcast(folder.finished.exists())
-    if not finished:
-        store = EpisodeStore(folder, tasks.key)
-        total = sum(len(wanted) for *_, wanted in schedule)
-        done = total - sum(len(store.missing(wanted)) for *_, wanted in schedule)
-        _say(f"{total} games, {done} of them on record")
-        if done < total:
-            _refuse_other_kinds(config)
-            seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
-            players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
-            with (
-                Progress(total, start_step=done, shorter=config.shorter) as progress,
-                _Players(config, games, folder, stop) as who,
-            ):
-                for spec, setting, wanted in schedule:
-                    if store.missing(wanted):
-                        done = _play(store, who, spec, setting, wanted, done, stop, progress)
-    if folder.writes:
-        _finish(config, folder, games, [setting for _, setting, _ in schedule])
-    if not finished:
-        folder.finish()
 
+    def players() -> _Players:
+        _refuse_other_kinds(config)
+        seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
+        players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
+        return _Players(config, games, folder, stop)
 
-def _play(
-    store: EpisodeStore[tasks.Key],
-    who: "_Players",
-    spec: PlayerSpec,
-    setting: EvalSetting,
-    wanted: Mapping[tasks.Key, "_Play"],
-    done: int,
-    stop: Stop,
-    progress: Progress,
-) -> int:
-    """Plays the games of a setting; returns how many of the run are on record then."""
-
-    def play(some: list[_Play]) -> Played:
-        records, tokens = who.play(spec, some)
-        keyed = [_keyed(play, record) for play, record in zip(some, records, strict=True)]
-        return Played(keyed, {f"generated_tokens/{spec.name}": tokens})
-
-    return store.play(
-        str(setting),
-        [spec.name],
-        wanted,
-        play,
-        size=who.at_once,
-        step=done,
-        wins=lambda record: [(record["game"], record["outcomes"][record["seat"]] == "win")],
-        endpoints=lambda: who.endpoints,
-        stop=stop,
-        progress=progress,
-        failed_before=True,
+    evaluation_run.evaluate(
+        config, folder, stop, schedule, tasks.key, players, lambda: _results(config, folder, games, settings)
     )
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - progress
 
 
 # ---- what is played --------------------------------------------------------------------------------------------------
@@ -164,7 +117,7 @@ def _settings(config: EvaluateTasks, spec: PlayerSpec) -> list[EvalSetting]:
 # ---- who plays -------------------------------------------------------------------------------------------------------
 
 
-class _Players:
+class _Players(Players[_Play]):
     """Plays games of models and bots; one model's weights at a time are in memory beside the initial ones."""
 
     def __init__(self, config: EvaluateTasks, games: Mapping[str, GameOptions], folder: RunFolder, stop: Stop) -> None:
@@ -173,8 +126,7 @@ class _Players:
         self._workers: RolloutWorkers | None = None
         self._loaded: tuple[str, PolicyWeights] | None = None
         self._others: dict[str, Player | Remote] = {}
-        apart = max(config.rollout.workers, jax.process_count())
-        self.at_once = ROUNDS * config.rollout.slots * apart
+        self._specs = {spec.name: spec for spec in player_specs.policies(config)}
 
     def __enter__(self) -> Self:
         return self
@@ -191,18 +143,23 @@ class _Players:
         here = [player for player in self._others.values() if isinstance(player, Endpoint)]
         return here + (self._workers.endpoints if self._workers is not None else [])
 
-    def play(self, spec: PlayerSpec, plays: Sequence[_Play]) -> tuple[list[dict[str, Any]], int]:
-        """Returns the records of a setting's games in order, without their keys, and how many tokens were sampled."""
-        episode_specs = [play.episode_spec for play in plays]
+    def begin(self, part: Part[Any, _Play]) -> int:
+        del part
+        apart: int = max(self._config.rollout.workers, jax.process_count())
+        return ROUNDS * self._config.rollout.slots * apart
+
+    def play(self, part: Part[Any, _Play], some: list[_Play]) -> Played:
+        spec, episode_specs = self._specs[part.policies[0]], [play.episode_spec for play in some]
         if spec.kind == "scripted":
             episodes = [self._play_scripted(spec, episode_spec) for episode_spec in episode_specs]
         else:
-            episodes = self._play_model(spec, episode_specs, plays[0].setting.temperature or 0.0)
-        records = [
-            episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
-            for episode in episodes
-        ]
-        return records, sum(episode.generated_tokens for episode in episodes)
+            episodes = self._play_model(spec, episode_specs, some[0].setting.temperature or 0.0)
+        records = [_record(play, episode) for play, episode in zip(some, episodes, strict=True)]
+        tokens = sum(episode.generated_tokens for episode in episodes)
+        return Played(records, {f"generated_tokens/{spec.name}": tokens})
+
+    def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
+        return [(record["game"], record["outcomes"][record["seat"]] == "win")]
 
     def _play_scripted(self, spec: PlayerSpec, episode_spec: EpisodeSpec) -> Episode:
         self._stop.check_stop()
@@ -269,8 +226,9 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
         raise ConfigError(found)
 
 
-def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
+def _record(play: _Play, episode: Episode) -> dict[str, Any]:
     """Returns the line of a finished game, after playing it again."""
+    record = episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
     policy, temperature, _, task, trajectory = play.key
     keyed = {"policy": policy, "temperature": temperature, "task": task, "trajectory": trajectory}
     return record | keyed | {"counts": tournament.checked(record)}
@@ -279,20 +237,13 @@ def _keyed(play: _Play, record: dict[str, Any]) -> dict[str, Any]:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def _finish(
+def _results(
     config: EvaluateTasks, folder: RunFolder, games: Mapping[str, GameOptions], settings: Sequence[EvalSetting]
-) -> None:
-    """Writes the results unless they are written, and shows them."""
-    limits = {game: registry.make(game, **options).info.max_game_length for game, options in games.items()}
-    found = tasks.of_records(settings, limits, config.trajectories, folder.records("episodes"))
-    rated = [game for game, options in games.items() if registry.make(game, **options).has_quality]
-    of_dialogues = [record for record in folder.records("episodes") if record["game"] in rated]
-    dialogues = dialogue_results.of_records(settings, rated, of_dialogues)
-    costs = Costs(folder)
-    if not folder.finished.exists():
-        task_page.write(folder.path, config, found, dialogues, costs.total)
-    for line in task_page.console(found, dialogues):
-        _say(line)
-    if str(costs):
-        _say(f"cost: {costs}")
-    _say(f"tables: {folder.path / 'tables.md'}\nreport: {folder.path / 'report.html'}")
+) -> Results:
+    made = {game: registry.make(game, **options) for game, options in games.items()}
+    limits = {game: one.info.max_game_length for game, one in made.items()}
+    records = folder.records("episodes")
+    found = tasks.of_records(settings, limits, config.trajectories, records)
+    rated = [game for game, one in made.items() if one.has_quality]
+    dialogues = dialogue_results.of_records(settings, rated, [one for one in records if one["game"] in rated])
+    return task_page.results(config, found, dialogues, Costs(folder).total)
