@@ -9,7 +9,7 @@ import game_turns
 import numpy as np
 import pytest
 
-from dfc.games.bots import cellular_automata as cellular_automata_bots
+from dfc.games import scripted
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import cellular_automata
 from dfc.games.paprika.cellular_automata import RULES, CellularAutomata
@@ -196,7 +196,7 @@ def test_the_strong_player_solves_every_task_at_once():
     for split, size in SIZES.items():
         for task in range(size):
             game = started(task, split=split)
-            game.step(cellular_automata_bots.BOTS[0].strong(game, 0, GameRng(0)))
+            game.step(scripted.strong(game).act(game, GameRng(0)))
             assert game.outcomes == (Outcome.WIN,)
 
 
@@ -206,7 +206,7 @@ def test_the_simple_player_reproduces_the_first_pair_and_is_weaker():
         game = started(task, split="test")
         rng = GameRng(task)
         while not game.over:
-            action = cellular_automata_bots.BOTS[0].simple(game, 0, rng)
+            action = scripted.player(game, "simple").act(game, rng)
             assert action in game.legal_actions()
             game.step(action)
             assert "(wrong)" not in game.observation(0).split("\n")[0]

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.bots import bandit as bandit_bots
-from dfc.games.bots.bandit import BOTS
+from dfc.games.bots import puzzles
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import bandit
 from dfc.games.paprika.bandit import Bandit, sample_means
@@ -21,7 +20,7 @@ from dfc.games.printable import without_unseen
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
 
-SIMPLE, STRONG = (Scripted(Bandit, getattr(BOTS[0], name)) for name in ("simple", "strong"))
+SIMPLE, STRONG = (Scripted(Bandit, getattr(puzzles.BOTS[0], name)) for name in ("simple", "strong"))
 DECIDE = "No tries left. Decide now: answer with the choice that has the highest probability."
 started = functools.partial(game_turns.started, Bandit)
 
@@ -257,7 +256,7 @@ def test_the_posterior_agrees_with_weighted_draws_of_the_means(counts):
     rewards, blanks = np.array(counts, dtype=np.float64).T
     weights = np.prod(means**rewards * (1.0 - means) ** blanks, axis=1)
     expected = np.bincount(best, weights=weights, minlength=number) / weights.sum()
-    found = np.array(bandit_bots._weights(counts))
+    found = np.array(puzzles._weights(counts))
     np.testing.assert_allclose(found / found.sum(), expected, atol=0.01)
 
 
@@ -265,7 +264,7 @@ def test_what_a_try_tells_agrees_with_bayes_rule():
     counts = [(3, 2), (0, 4), (1, 1)]
 
     def posterior(counts):
-        weights = np.array(bandit_bots._weights(counts))
+        weights = np.array(puzzles._weights(counts))
         return weights / weights.sum()
 
     now = posterior(counts)
@@ -277,7 +276,7 @@ def test_what_a_try_tells_agrees_with_bayes_rule():
         rng = (now[arm] - posterior(lost)[arm]) / (posterior(won)[arm] - posterior(lost)[arm])
         entropies = [-(p * np.log(p)).sum() for p in (posterior(won), posterior(lost))]
         expected = rng * entropies[0] + (1.0 - rng) * entropies[1]
-        assert bandit_bots._entropy_after(counts, arm) == pytest.approx(expected, rel=1e-6)
+        assert puzzles._entropy_after(counts, arm) == pytest.approx(expected, rel=1e-6)
 
 
 def test_bots_do_better_than_chance_and_the_strong_one_best():

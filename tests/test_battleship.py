@@ -8,7 +8,7 @@ import json
 import game_turns
 import pytest
 
-from dfc.games.bots import battleship as battleship_bots
+from dfc.games.bots import puzzles
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import battleship
 from dfc.games.paprika.battleship import Battleship, placements
@@ -17,7 +17,7 @@ from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 200}
 LENGTHS = {"Carrier": 5, "Battleship": 4, "Destroyer": 2}
-PLAYER = battleship_bots.BOTS[0]
+PLAYER = next(found for found in puzzles.BOTS if found.kind is Battleship)
 started = functools.partial(game_turns.started, Battleship)
 
 

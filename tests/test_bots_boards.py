@@ -8,7 +8,7 @@ import pytest
 from bot_matches import play, score
 
 from dfc.games import registry, scripted
-from dfc.games.bots.connect_four import _Search
+from dfc.games.bots.boards import _Search
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal, strong

@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from dfc.games.bots import customer_service as customer_service_bots
-from dfc.games.bots import murder_mystery as murder_mystery_bots
+from dfc.games.bots.cases import BOTS
 from dfc.games.paprika import customer_service, murder_mystery
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.customer_service import GENERIC, CustomerService, cases, check, proposals, topics
@@ -17,7 +16,6 @@ from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accus
 from dfc.games.paprika.world import GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.rng import GameRng
 
-BOTS = (*customer_service_bots.BOTS, *murder_mystery_bots.BOTS)
 SIMULATORS = {found.kind: found.simulators for found in BOTS}
 SERVICE = [(split, s) for split in CustomerService.splits for s in CustomerService.scenarios(split)]
 MYSTERIES = [(split, s) for split in MurderMystery.splits for s in MurderMystery.scenarios(split)]

@@ -7,7 +7,7 @@ import pytest
 from game_turns import played
 
 from dfc.games import registry, scripted
-from dfc.games.bots.grid_talk import commands, draw
+from dfc.games.bots.grids import commands, draw
 from dfc.games.dialogue.grids import (
     BLANK,
     CELLS,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfc.games import scripted
-from dfc.games.bots.truth_and_deception import _asserted
+from dfc.games.bots.hidden_information import _asserted
 from dfc.games.game import Outcome, Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.textarena import truth_and_deception

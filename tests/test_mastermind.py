@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.bots.mastermind import BOTS
+from dfc.games.bots.codes import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.mastermind import CODES, Mastermind, matches, targets
 from dfc.games.printable import without_unseen

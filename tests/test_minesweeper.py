@@ -9,7 +9,7 @@ import game_turns
 import numpy as np
 import pytest
 
-from dfc.games.bots import minesweeper as minesweeper_bots
+from dfc.games.bots import puzzles
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika import minesweeper
 from dfc.games.paprika.minesweeper import Minesweeper
@@ -17,7 +17,7 @@ from dfc.games.paprika.task import tagged
 from dfc.games.rng import GameRng
 
 SIZES = {"train": 1000, "test": 200}
-PLAYER = minesweeper_bots.BOTS[0]
+PLAYER = next(found for found in puzzles.BOTS if found.kind is Minesweeper)
 started = functools.partial(game_turns.started, Minesweeper)
 
 
@@ -352,7 +352,7 @@ def test_the_simple_player_never_opens_a_mine_that_one_number_gives_away():
 
 def test_every_way_to_lay_mines_beside_numbers_is_counted_once():
     numbers = [(2, (0, 1, 2, 3)), (1, (2, 3, 4)), (1, (0, 5))]
-    found = list(minesweeper_bots._ways(numbers, frozenset(), frozenset(), 4))
+    found = list(puzzles._ways(numbers, frozenset(), frozenset(), 4))
     possible = (frozenset(n for n in range(6) if bits >> n & 1) for bits in range(64))
     expected = {laid for laid in possible if all(count == len(laid.intersection(cells)) for count, cells in numbers)}
     assert len(found) == len(expected)

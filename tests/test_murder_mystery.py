@@ -6,7 +6,7 @@ import pytest
 from case_turns import CaseTurns, random_agent
 from game_turns import said
 
-from dfc.games.bots.murder_mystery import BOTS
+from dfc.games.bots.cases import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.accusations import accused
 from dfc.games.paprika.murder_mystery import NO_ACCUSATION, MurderMystery, accusation
@@ -14,7 +14,7 @@ from dfc.games.paprika.scenario import Scenario
 from dfc.games.paprika.world import AGENT, GOAL, JUDGE, NOT_VALID, VALID, WORLD
 from dfc.games.rng import GameRng
 
-(FOUND,) = BOTS
+_, FOUND = BOTS
 SUSPECTS = ("Dora Finch", "Milo Brandt", "Petra Vance")
 LIGHTHOUSE = 0  # task whose culprit is Petra Vance
 TURNS = CaseTurns(MurderMystery, FOUND, LIGHTHOUSE)

@@ -7,7 +7,7 @@ import random
 from poker_turns import started
 
 from dfc.games import registry, scripted
-from dfc.games.bots import poker as strategies
+from dfc.games.bots import hidden_information as strategies
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng, derive_seed
 from dfc.games.scripted import RandomLegal, Scripted
@@ -67,7 +67,7 @@ def share_of_wins(one, two, matches, **options):
 
 
 def test_the_strong_player_beats_the_simple_one_and_both_beat_random_play():
-    simple, strong = (Scripted(Poker, choose) for choose in (strategies._simple, strategies._strong))
+    simple, strong = (Scripted(Poker, choose) for choose in (strategies._simple_poker, strategies._strong_poker))
     # Of 200 matches the standard error is 0.035; the shares are about 0.74, 0.70 and 0.60.
     assert share_of_wins(strong, RandomLegal(), 200) > 0.65
     assert share_of_wins(strong, simple, 200) > 0.6
@@ -78,9 +78,9 @@ def test_the_strong_player_sits_on_a_lead_that_blinds_cannot_take():
     game = started(num_rounds=3)
     game.chips = [1100, 870]  # 200 ahead after a fold, and two hands of at most 20 and 10 are to come
     game._hands[0] = cards("Ah As")
-    assert strategies._strong(game, 0, GameRng(0)) == "[Fold]"
+    assert strategies._strong_poker(game, 0, GameRng(0)) == "[Fold]"
     game.chips = [1030, 940]  # 60 ahead, which the blinds can take: 20 + 10, and the opponent wins them
-    assert strategies._strong(game, 0, GameRng(0)) != "[Fold]"
+    assert strategies._strong_poker(game, 0, GameRng(0)) != "[Fold]"
 
 
 def test_a_board_that_nobody_can_beat_is_worth_half_on_the_river():

@@ -10,7 +10,7 @@ import pytest
 from game_turns import said
 from poker_turns import set_cards, started
 
-from dfc.games.bots import poker as strategies
+from dfc.games.bots import hidden_information as strategies
 from dfc.games.game import Verdict
 from dfc.games.rng import GameRng
 from dfc.games.textarena.poker import Poker
@@ -138,7 +138,7 @@ def test_what_a_seat_is_shown_and_how_it_plays_do_not_depend_on_cards_it_cannot_
             assert twin.observation(seat) == game.observation(seat)
             assert twin.legal_actions() == game.legal_actions()
             if game.to_move == seat:
-                for choose in (strategies._simple, strategies._strong):
+                for choose in (strategies._simple_poker, strategies._strong_poker):
                     assert choose(twin, seat, GameRng(3)) == choose(game, seat, GameRng(3))
             compared[game.street] += 1
             action = rng.choice(game.legal_actions())

@@ -84,7 +84,7 @@ INSTEAD = {
 
 # File -> phrases that stay in it, with the reason.
 ALLOWED = {
-    "games/bots/murder_mystery.py": {"comes of it": "a reply that players see"},
+    "games/bots/cases.py": {"comes of it": "a reply that players see"},
     "games/paprika/murder_mystery.py": {"what comes of": "a prompt"},
 }
 

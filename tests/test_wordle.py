@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dfc.games.bots.wordle import BOTS
+from dfc.games.bots.codes import BOTS
 from dfc.games.game import Outcome, Verdict
 from dfc.games.paprika.wordle import Wordle, marks, targets, words
 from dfc.games.printable import without_unseen
 from dfc.games.rng import GameRng
 from dfc.games.scripted import RandomLegal, Scripted
 
-SIMPLE, STRONG = (Scripted(Wordle, getattr(BOTS[0], name)) for name in ("simple", "strong"))
+SIMPLE, STRONG = (Scripted(Wordle, getattr(BOTS[1], name)) for name in ("simple", "strong"))
 started = functools.partial(game_turns.started, Wordle)
 
 

@@ -1,17 +1,26 @@
-"""Bots for the adventure game. They know the map only as far as rooms were visited and containers opened."""
+"""Bots for the adventure game and for map navigation.
 
+They know what they were told: the map as far as rooms were entered, the passages seen there, and in the adventure game
+the containers that were opened.
+"""
+
+import json
 from collections.abc import Collection
 
 from dfc.games.bots.bot import GameBots, any_of
 from dfc.games.dialogue.adventure import AdventureGame
 from dfc.games.dialogue.adventure_world import CARRIED, World
+from dfc.games.dialogue.maps import distance, useful_moves
+from dfc.games.dialogue.text_map import DONE, TextMap, TextMapGraph, TextMapRoom
 from dfc.games.rng import GameRng
+
+# ---- Adventure --------------------------------------------------------------------------------------------------
 
 _MISTAKES = 4  # the simple one does anything in one of so many turns
 _PATIENCE = 35  # turns after which the simple one gives up
 
 
-def _simple(game: AdventureGame, _seat: int, rng: GameRng) -> str:
+def _simple_adventure(game: AdventureGame, _seat: int, rng: GameRng) -> str:
     """Takes and puts what is at hand, else opens or goes anywhere; errs now and then, and gives up after a while."""
     world = game.world
     if world.reached() == len(world.adventure.goals) or game.round > min(_PATIENCE, game.rounds - 1):
@@ -24,7 +33,7 @@ def _simple(game: AdventureGame, _seat: int, rng: GameRng) -> str:
     return game.action(_at_hand(world) or any_of([*open_ones, *ways], rng))
 
 
-def _strong(game: AdventureGame, _seat: int, rng: GameRng) -> str:
+def _strong_adventure(game: AdventureGame, _seat: int, rng: GameRng) -> str:
     """Does what can be done here, then goes to the nearest room where something is known to be done, or to a new one.
 
     Containers are opened while something is still to be found.
@@ -107,4 +116,46 @@ def _way(world: World, wanted: Collection[int]) -> int | None:
     return None
 
 
-BOTS = (GameBots(AdventureGame, _simple, _strong),)
+# ---- Map navigation ---------------------------------------------------------------------------------------------
+
+
+def _simple_text_map(game: TextMap, seat: int, rng: GameRng) -> str:
+    """Walks at random, if it can into a room beside this one that it has not entered; ends as the strong one."""
+    del seat
+    if _finished(game) or game.round == game.rounds:
+        return _reply(game, DONE)
+    exits = game.map.exits[game.here]
+    fresh = [direction for direction, room in exits.items() if room not in game.path]
+    return _reply(game, f"GO: {any_of(fresh or list(exits), rng)}")
+
+
+def _strong_text_map(game: TextMap, seat: int, rng: GameRng) -> str:
+    """Takes a useful step, and says so when there is none, or in the last turn; goes back to a room it had left."""
+    del seat
+    if _finished(game) or game.round == game.rounds:
+        return _reply(game, DONE)
+    useful = useful_moves(game.map, frozenset(game.path), game.here)
+    exits = game.map.exits[game.here]
+    if not useful:  # the room to be found was entered and left by whoever moved before
+        nearest = min(distance(game.map, room, game.map.target) for room in exits.values())
+        useful = frozenset(room for room in exits.values() if distance(game.map, room, game.map.target) == nearest)
+    return _reply(game, f"GO: {any_of([way for way, room in exits.items() if room in useful], rng)}")
+
+
+def _finished(game: TextMap) -> bool:
+    """Returns whether there is nothing left to look for: the room to be found is here, or all rooms were entered."""
+    if game.map.target >= 0:
+        return game.here == game.map.target
+    return not useful_moves(game.map, frozenset(game.path), game.here)
+
+
+def _reply(game: TextMap, move: str) -> str:
+    if isinstance(game, TextMapGraph):
+        return json.dumps({"action": move, "graph": game.known_graph()})
+    return move
+
+
+BOTS = (
+    GameBots(AdventureGame, _simple_adventure, _strong_adventure),
+    *(GameBots(kind, _simple_text_map, _strong_text_map) for kind in (TextMap, TextMapRoom, TextMapGraph)),
+)

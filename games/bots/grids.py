@@ -1,29 +1,43 @@
-"""How the bots of the grid games talk about grids: a small language of commands, which is plain English.
+"""Bots for the grid games of clembench, for both seats, and the language in which they talk about grids.
+
+The language is a small one of commands, which is plain English:
 
     Put X in row 2; put A in row 3, columns 2 to 4; put B in the diagonal from the bottom left to the top right
 
 `commands` says a grid in it, `draw` reads it and other simple English: ordinals and number words, single cells such as
 ``row 2, column 5`` or ``(2, 5)``, the border, corners, centre, diagonals, everything, the rest, shapes of letters, and
 ``clear`` or ``empty`` instead of a letter. What is not understood is skipped.
+
+In MatchIt a bot knows its own grid and what was said; what the other one described or answered it draws on a grid of
+its own.
 """
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from dfc.games.bots.bot import GameBots, any_of, any_of_the_best
+from dfc.games.dialogue import image_game, reference_game
 from dfc.games.dialogue.grids import (
     BLANK,
     CELLS,
     EMPTY,
     SIZE,
     Grid,
+    agreeing,
     border_cells,
     column_cells,
     diagonals,
+    filled,
     glyphs,
     row_cells,
+    text_of,
     with_cells,
 )
+from dfc.games.dialogue.image_game import DONE, ImageGame
+from dfc.games.dialogue.match_it import ANSWER, DECISION, DESCRIPTION, DIFFERENT, QUESTION, SAME, MatchIt
+from dfc.games.dialogue.reference_game import NAMES, ReferenceGame
+from dfc.games.rng import GameRng
 
 Cells = tuple[tuple[int, int], ...]
 
@@ -35,7 +49,7 @@ _SHAPES: tuple[tuple[str, Cells], ...] = (
 )
 _LEAST = 3  # cells of a run that is worth a command of its own before single cells
 
-# ---- speaking ---------------------------------------------------------------------------------------------------
+# ---- Talk of grids: speaking ------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=4096)
@@ -76,7 +90,7 @@ def _runs() -> Iterator[tuple[str, Cells]]:
     yield from ((f"row {row + 1}, column {column + 1}", ((row, column),)) for row, column in CELLS)
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------
+# ---- Talk of grids: reading -------------------------------------------------------------------------------------
 
 _NUMBERS = {
     word: number
@@ -184,3 +198,123 @@ def _lines(said: str, kind: str) -> list[int]:
         low, high = sorted((int(first), int(last or first)))
         numbers.update(dict.fromkeys(range(low - 1, high)))
     return list(numbers)
+
+
+# ---- Image game -------------------------------------------------------------------------------------------------
+
+_TOGETHER = 3  # commands that the strong giver sends at once
+_PATIENCE = 6  # letters that the simple giver sends, one at a time
+
+
+def _simple_image_game(game: ImageGame, seat: int, rng: GameRng) -> str:
+    """Gives single cells, some of them only, then is done; draws rows, columns and single cells, no other shape."""
+    del rng
+    if seat == image_game.GIVER:
+        letters = [
+            f"Put {game.target[row][column]} in row {row + 1}, column {column + 1}"
+            for row, column in CELLS
+            if game.target[row][column] != EMPTY
+        ]
+        return _next(letters[:_PATIENCE], game)
+    return text_of(draw(game.commands[-1], game.drawn or BLANK, shapes=False))
+
+
+def _strong_image_game(game: ImageGame, seat: int, rng: GameRng) -> str:
+    """Gives the fewest commands that it finds, three at a time; draws what they say, and simple English."""
+    del rng
+    if seat == image_game.GIVER:
+        found = commands(game.target)
+        return _next(["; ".join(found[i : i + _TOGETHER]) for i in range(0, len(found), _TOGETHER)], game)
+    return text_of(draw(game.commands[-1], game.drawn or BLANK))
+
+
+def _next(found: Sequence[str], game: ImageGame) -> str:
+    """Returns the first command that was not given yet, or DONE."""
+    left = [command for command in found if command not in game.commands]
+    return f"Command: {left[0]}" if left else DONE
+
+
+# ---- MatchIt ----------------------------------------------------------------------------------------------------
+
+_COUNT = re.compile(r"^([0-9]{1,2})\.?$|([0-9]{1,2}) filled")
+
+
+def _simple_match_it(game: MatchIt, seat: int, rng: GameRng) -> str:
+    """Speaks of numbers of cells only, of the grid and of three lines; decides for the same grid where they agree."""
+    tag, own = game.tag(seat), game.grids[seat]
+    if tag == DESCRIPTION:
+        return f"{DESCRIPTION} my grid has {filled(own)} filled cells"
+    if tag == QUESTION:
+        kind = ("row", "column")[rng.randrange(2)]
+        return f"{QUESTION} How many cells are filled in {kind} {1 + rng.randrange(SIZE)}?"
+    if tag == ANSWER:
+        asked = places(game.heard(1 - seat, QUESTION)[-1], own) or CELLS
+        return f"{ANSWER} {sum(own[row][column] != EMPTY for row, column in asked)}"
+    said = [(CELLS, game.heard(1 - seat, DESCRIPTION)[0])]
+    questions, answers = game.heard(seat, QUESTION), game.heard(1 - seat, ANSWER)
+    said += [(places(asked, own), answer) for asked, answer in zip(questions, answers, strict=True)]
+    for cells, words in said:
+        number = _COUNT.search(words)
+        if number and int(number[1] or number[2]) != sum(own[row][column] != EMPTY for row, column in cells):
+            return f"{DECISION} {DIFFERENT}"
+    return f"{DECISION} {SAME}"
+
+
+def _strong_match_it(game: MatchIt, seat: int, rng: GameRng) -> str:
+    """Describes all of its grid, asks for lines that differ or by chance, and compares its grid with what was said.
+
+    Of a partner whose description draws nothing it compares the lines that were answered.
+    """
+    tag, own = game.tag(seat), game.grids[seat]
+    if tag == DESCRIPTION:
+        return f"{DESCRIPTION} {'; '.join(commands(own))}; all other cells are empty"
+    if tag == ANSWER:
+        asked = places(game.heard(1 - seat, QUESTION)[-1], own) or CELLS
+        shown = with_cells(BLANK, [(r, c) for r, c in asked if own[r][c] != EMPTY], "X")
+        return f"{ANSWER} {'; '.join(commands(shown)) or 'nowhere'}"
+    theirs = _drawn(game, seat)
+    if tag == QUESTION:
+        rows = [row for row in range(SIZE) if own[row] != theirs[row]] or list(range(SIZE))
+        return f"{QUESTION} Where is an X in row {1 + rows[rng.randrange(len(rows))]}?"
+    return f"{DECISION} {SAME if theirs == own else DIFFERENT}"
+
+
+def _drawn(game: MatchIt, seat: int) -> Grid:
+    """Returns the other's grid as far as it was described; an answer about a line replaces what was known of it."""
+    found = draw(game.heard(1 - seat, DESCRIPTION)[0])
+    if not filled(found):
+        found = game.grids[seat]
+    for asked, answer in zip(game.heard(seat, QUESTION), game.heard(1 - seat, ANSWER), strict=False):
+        said = draw(answer)
+        if filled(said) or "nowhere" in answer:
+            for row, column in places(asked, found):
+                found = with_cells(found, [(row, column)], said[row][column])
+    return found
+
+
+# ---- Reference game ---------------------------------------------------------------------------------------------
+
+
+def _simple_reference_game(game: ReferenceGame, seat: int, rng: GameRng) -> str:
+    """Names one part of the target, by chance; picks a grid in which the cells named are filled, no other shape."""
+    if seat == reference_game.GIVER:
+        return f"Expression: {any_of(commands(game.grids[0]), rng)}"
+    named = places(game.expression, shapes=False)
+    found = [sum(grid[row][column] != EMPTY for row, column in named) for grid in game.seen]
+    return f"Answer: {any_of_the_best(NAMES, found, rng)}"
+
+
+def _strong_reference_game(game: ReferenceGame, seat: int, rng: GameRng) -> str:
+    """Describes the whole target; draws what is said, and picks the grid that is most like the drawing."""
+    if seat == reference_game.GIVER:
+        return f"Expression: {'; '.join(commands(game.grids[0]))}"
+    drawn = draw(game.expression)
+    alike = [agreeing(drawn, grid) if filled(drawn) else 0 for grid in game.seen]
+    return f"Answer: {any_of_the_best(NAMES, alike, rng)}"
+
+
+BOTS = (
+    GameBots(ImageGame, _simple_image_game, _strong_image_game),
+    GameBots(MatchIt, _simple_match_it, _strong_match_it),
+    GameBots(ReferenceGame, _simple_reference_game, _strong_reference_game),
+)
