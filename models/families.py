@@ -12,62 +12,28 @@ from typing import Any
 from dfc.errors import WeightsError, shown
 from dfc.models import hf_config, hf_config_fields
 from dfc.models.config import DecoderConfig
-from dfc.models.hf_architectures import FAMILIES, GEMMA3, PLAIN_KIND, WITH_IMAGES, Family, TensorName
+from dfc.models.hf_architectures import FAMILIES, PLAIN_KIND, WITH_IMAGES, Family, TensorName
 from dfc.models.model_folders import listed
 from dfc.models.transformer import Path, abstract_params, by_path
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,9})\.")
 
-# Read below for every family, field by field.
-_READ = frozenset(
-    {
-        "architectures",
-        "model_type",
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "intermediate_size",
-        "rms_norm_eps",
-        "tie_word_embeddings",
-        "rope_theta",
-        "rope_scaling",
-        "rope_parameters",
-    }
-)
-_READ_WITH_IMAGES = WITH_IMAGES.without_effect | {
-    "architectures",
-    "model_type",
-    "text_config",
-    "tie_word_embeddings",
-}
-_DEFAULT_ROPE_THETA = 10000.0  # Llama 1 and 2 were released without the field
-_GEMMA3_ROPE_THETA = 1000000.0
+_READ_WITH_IMAGES = WITH_IMAGES.without_effect | {"architectures", "model_type", "text_config", "tie_word_embeddings"}
+_OWN = frozenset(field.ours for family in FAMILIES.values() for field in family.own_fields)
 _DEFAULT_LABELS = 2  # what an absent id2label means in transformers
-
-
-def _query_scalar(config: DecoderConfig) -> int | None:
-    """Returns the ``query_pre_attn_scalar`` whose inverse square root is the attention scale, if there is one."""
-    if config.attention_scale is None:
-        return None
-    scalar = round(config.attention_scale**-2)
-    return scalar if scalar > 0 and scalar**-0.5 == config.attention_scale else None
 
 
 def _holds(family: Family, config: DecoderConfig) -> bool:
     """Returns whether the family's ``config.json`` can express everything in `config`."""
     local = config.windowed
-    if family is GEMMA3:
-        special = _query_scalar(config) is not None and (config.local_rope_theta is not None) == any(local)
-    else:
-        special = config.attention_scale is config.logit_soft_cap is config.local_rope_theta is None
+    own = {field.ours for field in family.own_fields}
     may_window = {"none": not any(local), "all": len(set(local)) == 1, "last": True, "pattern": True}
     return (
-        special
-        and may_window[family.windows]
+        may_window[family.windows]
         and (config.labels is not None) == family.scores
+        and (config.local_rope_theta is not None) == (family.local_rope_theta is not None and any(local))
+        and all(getattr(config, name) is None for name in _OWN - own)
+        and all(field.nullable or field.write(getattr(config, field.ours)) is not None for field in family.own_fields)
         and all(getattr(config, name) == value for name, value in family.kind.items())
     )
 
@@ -139,7 +105,7 @@ def _refuse_unread(reader: hf_config.ConfigReader, read: frozenset[str]) -> None
 
 
 def _read_of(family: Family) -> frozenset[str]:
-    return _READ | family.reads | family.fixed.keys()
+    return family.reads | family.fixed.keys()
 
 
 def passed_over(config: Mapping[str, Any]) -> list[str]:
@@ -222,41 +188,31 @@ def from_config_json(config: Mapping[str, Any]) -> DecoderConfig:
     reader = hf_config.ConfigReader({**family.defaults, **text}, inside="text_config." if with_images else "")
     _check_values(reader, family)
     local_theta: float | None = None
-    if family is GEMMA3:
-        theta, scaling, local_theta = hf_config.layered_rope(
-            reader, default_theta=_GEMMA3_ROPE_THETA, default_local_theta=_DEFAULT_ROPE_THETA
-        )
+    if family.local_rope_theta is None:
+        theta, scaling = hf_config.rope(reader, default_theta=family.rope_theta)
     else:
-        theta, scaling = hf_config.rope(reader, default_theta=_DEFAULT_ROPE_THETA)
-    width, heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
-    layers = reader.integer("num_hidden_layers", most=hf_config.MOST_LAYERS)
-    window, windowed = _windows(reader, family, layers)
-    cap = reader.config.get("final_logit_softcapping")
+        theta, scaling, local_theta = hf_config.layered_rope(
+            reader, default_theta=family.rope_theta, default_local_theta=family.local_rope_theta
+        )
+    values: dict[str, Any] = {}
+    for field in family.fields:
+        default = () if field.default is None else (field.default(values),)
+        values[field.ours] = field.read(reader, field.theirs, *default)
+    window, windowed = _windows(reader, family, values["layers"])
     decoder = DecoderConfig(
-        vocabulary=reader.integer("vocab_size"),
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=reader.integer("num_key_value_heads", heads),
-        head_dim=reader.integer("head_dim", max(width // heads, 1)),
-        feed_forward=reader.integer("intermediate_size"),
         rope_theta=theta,
-        norm_epsilon=reader.number("rms_norm_eps", reader.config.get("rms_norm_eps")),
-        tied_embedding=reader.boolean("tie_word_embeddings", default=False),
         rope_scaling=scaling,
-        attention_scale=reader.integer("query_pre_attn_scalar") ** -0.5 if family is GEMMA3 else None,
-        logit_soft_cap=reader.number("final_logit_softcapping", cap) if family is GEMMA3 and cap is not None else None,
         sliding_window=window,
         windowed_layers=windowed,
         local_rope_theta=None if window is None else local_theta,
         labels=_labels(reader) if family.scores else None,
+        **values,
         **family.kind,  # type: ignore[arg-type]  # a table of fields of several types
     )
     if not reader.problems:  # a stand-in for a missing number would only add confusing complaints
-        if heads % decoder.kv_heads:
-            reader.refuse(
-                "num_attention_heads", f"expected a multiple of num_key_value_heads ({decoder.kv_heads}), got {heads}"
-            )
+        if decoder.heads % decoder.kv_heads:
+            wanted = f"a multiple of num_key_value_heads ({decoder.kv_heads})"
+            reader.refuse("num_attention_heads", f"expected {wanted}, got {decoder.heads}")
         if decoder.head_dim % 2:
             reader.refuse("head_dim", f"expected an even number, got {decoder.head_dim}")
     if reader.problems:
@@ -272,9 +228,9 @@ def _rope_fields(config: DecoderConfig, family: Family) -> dict[str, Any]:
         "rope_scaling": None if config.rope_scaling is None else settings,
         "rope_parameters": settings | {"rope_theta": config.rope_theta},
     }
-    if family is not GEMMA3:
+    if family.local_rope_theta is None:
         return fields
-    local = config.local_rope_theta or _DEFAULT_ROPE_THETA  # read by windowed layers only
+    local = config.local_rope_theta or family.local_rope_theta  # read by windowed layers only
     return fields | {
         "rope_local_base_freq": local,
         "rope_parameters": {
@@ -327,14 +283,6 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
         base = {**base["text_config"], **base}
     found = _families_of(config)
     family = next((one for one in found if base.get("architectures") == [one.architecture]), found[0])
-    special: dict[str, Any] = {}
-    if family is GEMMA3:
-        special = {
-            "query_pre_attn_scalar": _query_scalar(config),
-            "final_logit_softcapping": config.logit_soft_cap,
-        }
-    if family.scores:
-        special |= _label_fields(config, base)
     kept = {
         name: value
         for name, value in base.items()
@@ -343,20 +291,12 @@ def to_config_json(config: DecoderConfig, *, base: Mapping[str, Any] | None = No
     return kept | {
         "architectures": [family.architecture],
         "model_type": family.model_type,
-        "vocab_size": config.vocabulary,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "intermediate_size": config.feed_forward,
-        "rms_norm_eps": config.norm_epsilon,
-        "tie_word_embeddings": config.tied_embedding,
+        **{field.theirs: field.write(getattr(config, field.ours)) for field in family.fields},
         "dtype": config.dtype,
         "torch_dtype": config.dtype,
         **_rope_fields(config, family),
         **_window_fields(config, family),
-        **special,
+        **(_label_fields(config, base) if family.scores else {}),
         **{name: allowed[0] for name, allowed in family.fixed.items()},
     }
 

@@ -154,7 +154,7 @@ def config_json(file: GgufFile) -> tuple[DecoderConfig, dict[str, Any]]:
         if size != head_dim:
             reader.refuse(f"{prefix}{name}", f"only the head's own size {head_dim} is computed, got {size}")
     tokens = file.fields.get("tokenizer.ggml.tokens")
-    epsilon, theta = f"{prefix}attention.layer_norm_rms_epsilon", f"{prefix}rope.freq_base"
+    theta = f"{prefix}rope.freq_base"
     family = FAMILIES[file.architecture]
     values = {
         "architectures": [family.architecture],
@@ -165,7 +165,7 @@ def config_json(file: GgufFile) -> tuple[DecoderConfig, dict[str, Any]]:
         "num_key_value_heads": reader.integer(f"{prefix}attention.head_count_kv", heads),
         "head_dim": head_dim,
         "intermediate_size": reader.integer(f"{prefix}feed_forward_length"),
-        "rms_norm_eps": reader.number(epsilon, file.fields.get(epsilon)),
+        "rms_norm_eps": reader.positive(f"{prefix}attention.layer_norm_rms_epsilon"),
         "rope_theta": reader.number(theta, file.fields.get(theta, _DEFAULT_ROPE_THETA)),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "max_position_embeddings": reader.integer(f"{prefix}context_length"),

@@ -1,4 +1,7 @@
-"""The architectures whose files we read and write, as data: tensor names, fixed and default configuration values.
+"""The architectures whose files we read and write, as data: one `Family` says all that is its own.
+
+These are its tensors' names, the fields of its ``config.json`` and what they are called here, and which values are
+fixed, absent or refused. `dfc.models.families` reads and writes by these tables and knows no family by name.
 
 Sources: the released ``config.json`` files of Llama 2, 3, 3.1, 3.2 (arXiv 2407.21783), Qwen2, Qwen2.5, Qwen3 (arXiv
 2407.10671, 2412.15115, 2505.09388), Mistral 7B (arXiv 2310.06825), Gemma 3 (arXiv 2503.19786) and Skywork-Reward-V2
@@ -6,8 +9,11 @@ Sources: the released ``config.json`` files of Llama 2, 3, 3.1, 3.2 (arXiv 2407.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
+
+from dfc.models.hf_config import MOST_LAYERS, ConfigReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,37 +32,132 @@ class TensorName:
 
 
 @dataclasses.dataclass(frozen=True)
+class ConfigField:
+    """One field of ``config.json`` that is one field of `DecoderConfig`.
+
+    Attributes:
+      theirs: its name in ``config.json``.
+      ours: its name in `DecoderConfig`.
+      read: (reader, their name) -> our value; notes in the reader what is wrong.
+      default: fields of `DecoderConfig` read before it -> their value of an absent field; None: see `read`.
+      write: our value -> theirs.
+      nullable: whether null may be written; without it a decoder for which `write` gives None is of another family.
+    """
+
+    theirs: str
+    ours: str
+    read: Callable[..., Any] = ConfigReader.integer
+    default: Callable[[Mapping[str, Any]], object] | None = None
+    write: Callable[[Any], Any] = lambda value: value
+    nullable: bool = False
+
+
+def _inverse_square(scale: float | None) -> int | None:
+    """Returns the whole number whose inverse square root an attention scale is, if there is one."""
+    scalar = 0 if scale is None else round(scale**-2)
+    return scalar if scalar > 0 and scalar**-0.5 == scale else None
+
+
+# Read in this order: what a default is computed from stands before.
+FIELDS = (
+    ConfigField("hidden_size", "width"),
+    ConfigField("num_attention_heads", "heads"),
+    ConfigField("num_hidden_layers", "layers", functools.partial(ConfigReader.integer, most=MOST_LAYERS)),
+    ConfigField("vocab_size", "vocabulary"),
+    ConfigField("num_key_value_heads", "kv_heads", default=lambda read: read["heads"]),
+    ConfigField("head_dim", "head_dim", default=lambda read: max(read["width"] // read["heads"], 1)),
+    ConfigField("intermediate_size", "feed_forward"),
+    ConfigField("rms_norm_eps", "norm_epsilon", ConfigReader.positive),
+    ConfigField("tie_word_embeddings", "tied_embedding", functools.partial(ConfigReader.boolean, default=False)),
+)
+_GEMMA3_FIELDS = (
+    ConfigField(
+        "query_pre_attn_scalar",
+        "attention_scale",
+        lambda reader, name: reader.integer(name) ** -0.5,
+        write=_inverse_square,
+    ),
+    ConfigField(
+        "final_logit_softcapping",
+        "logit_soft_cap",
+        lambda reader, name: None if reader.config.get(name) is None else reader.positive(name),
+        nullable=True,
+    ),
+)
+_EVERY_FAMILY = frozenset({"architectures", "model_type", "rope_theta", "rope_scaling", "rope_parameters"})
+_WINDOW_FIELDS: Mapping[str, frozenset[str]] = {
+    "none": frozenset({"layer_types"}),
+    "all": frozenset({"layer_types", "sliding_window"}),
+    "last": frozenset({"layer_types", "sliding_window", "use_sliding_window", "max_window_layers"}),
+    "pattern": frozenset({"layer_types", "sliding_window", "sliding_window_pattern"}),
+}
+_LABELS = frozenset({"id2label", "num_labels"})
+
+PLAIN_KIND: Mapping[str, object] = {
+    "activation": "silu",
+    "qkv_bias": False,
+    "qk_norm": False,
+    "unit_offset_norm": False,
+    "sandwich_norms": False,
+    "scaled_embedding": False,
+    "attention_soft_cap": None,
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class Family:
     """One architecture.
 
     Attributes:
       architecture: the entry of ``architectures`` in ``config.json``.
       model_type: the entry ``model_type``.
-      kind: fields of `DecoderConfig` that are the same in every model of the family.
-      fixed: fields of ``config.json`` that must be absent or have one of these values.
       names: every tensor a model of this family may have.
+      fixed: fields of ``config.json`` that must be absent or have one of these values.
+      own_kind: where `kind` differs from `PLAIN_KIND`.
+      own_fields: what it reads beside `FIELDS`.
       windows: which layers may have a sliding window: ``none``; ``all`` if ``sliding_window`` is a number; ``last``:
         if ``use_sliding_window``, those from ``max_window_layers`` on; ``pattern``: all but every
         ``sliding_window_pattern``-th. A list ``layer_types`` overrides the last two.
-      reads: fields of ``config.json`` that are read beside those every family has.
-      defaults: what absent fields mean, where the family has a value of its own for them.
+      rope_theta: what an absent base of rotary frequencies means.
+      local_rope_theta: the same for layers with a window; None: these have no base of their own.
+      defaults: what other absent fields mean, where the family has a value of its own for them.
+      scores: whether its models end in scores of the whole sequence rather than in logits of the next token.
       ignorable: beginnings of the names of tensors that are no part of the text model.
     """
 
     architecture: str
     model_type: str
-    kind: Mapping[str, object]
-    fixed: Mapping[str, tuple[object, ...]]
     names: tuple[TensorName, ...]
+    fixed: Mapping[str, tuple[object, ...]]
+    own_kind: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    own_fields: tuple[ConfigField, ...] = ()
     windows: Literal["none", "all", "last", "pattern"] = "none"
-    reads: frozenset[str] = frozenset()
+    rope_theta: float = 10000.0  # Llama 1 and 2 were released without the field
+    local_rope_theta: float | None = None
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scores: bool = False
     ignorable: tuple[str, ...] = ()
 
     @property
-    def scores(self) -> bool:
-        """Whether its models end in scores of the whole sequence rather than in logits of the next token."""
-        return "id2label" in self.reads
+    def kind(self) -> Mapping[str, object]:
+        """Fields of `DecoderConfig` that are the same in every model of the family."""
+        return {**PLAIN_KIND, **self.own_kind}
+
+    @property
+    def fields(self) -> tuple[ConfigField, ...]:
+        """The fields of ``config.json`` that are one field of `DecoderConfig` each, in the order they are read in."""
+        return FIELDS + self.own_fields
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the fields of ``config.json`` that are read, without those in `fixed`."""
+        local = {"rope_local_base_freq"} if self.local_rope_theta is not None else set()
+        return (
+            _EVERY_FAMILY.union(field.theirs for field in self.fields)
+            | _WINDOW_FIELDS[self.windows]
+            | local
+            | (_LABELS if self.scores else frozenset())
+        )
 
 
 _LAYER = "model.layers.{layer}."
@@ -91,86 +192,59 @@ _QK_NORM_NAMES = (
 _HEAD_NAMES = (TensorName("head/embedding", "lm_head.weight"),)
 _SCORE_NAMES = (TensorName("score/kernel", "score.weight", transpose=True),)
 
-PLAIN_KIND: Mapping[str, object] = {
-    "activation": "silu",
-    "qkv_bias": False,
-    "qk_norm": False,
-    "unit_offset_norm": False,
-    "sandwich_norms": False,
-    "scaled_embedding": False,
-    "attention_soft_cap": None,
-}
-_LABELS = frozenset({"id2label", "num_labels"})
-_LAST_WINDOWS = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
-
 LLAMA = Family(
     architecture="LlamaForCausalLM",
     model_type="llama",
-    kind=PLAIN_KIND,
-    fixed={"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)},
     names=_BODY_NAMES + _PRE_NORM_NAMES + _HEAD_NAMES,
-    reads=frozenset({"layer_types"}),
+    fixed={"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)},
 )
 MISTRAL = Family(
     architecture="MistralForCausalLM",
     model_type="mistral",
-    kind=PLAIN_KIND,
-    fixed={"hidden_act": ("silu",)},
     names=LLAMA.names,
+    fixed={"hidden_act": ("silu",)},
     windows="all",
-    reads=frozenset({"sliding_window", "layer_types"}),
     defaults={"num_key_value_heads": 8, "sliding_window": 4096},  # v0.3 says null, which is no window
 )
 QWEN2 = Family(
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
-    kind={**PLAIN_KIND, "qkv_bias": True},
-    fixed={"hidden_act": ("silu",)},
     names=_BODY_NAMES + _PRE_NORM_NAMES + _BIAS_NAMES + _HEAD_NAMES,
+    fixed={"hidden_act": ("silu",)},
+    own_kind={"qkv_bias": True},
     windows="last",
-    reads=_LAST_WINDOWS,
     defaults={"num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28},
 )
 QWEN3 = Family(
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
-    kind={**PLAIN_KIND, "qk_norm": True},
-    fixed={"hidden_act": ("silu",), "attention_bias": (False,)},
     names=_BODY_NAMES + _PRE_NORM_NAMES + _QK_NORM_NAMES + _HEAD_NAMES,
+    fixed={"hidden_act": ("silu",), "attention_bias": (False,)},
+    own_kind={"qk_norm": True},
     windows="last",
-    reads=_LAST_WINDOWS,
     defaults={**QWEN2.defaults, "head_dim": 128},
 )
 GEMMA3 = Family(
     architecture="Gemma3ForCausalLM",
     model_type="gemma3_text",
-    kind={
-        "activation": "gelu_tanh",
-        "qkv_bias": False,
-        "qk_norm": True,
-        "unit_offset_norm": True,
-        "sandwich_norms": True,
-        "scaled_embedding": True,
-        "attention_soft_cap": None,
-    },
+    names=_BODY_NAMES + _SANDWICH_NORM_NAMES + _QK_NORM_NAMES + _HEAD_NAMES,
     fixed={
         "hidden_activation": ("gelu_pytorch_tanh",),
         "attention_bias": (False,),
         "attn_logit_softcapping": (None,),  # transformers does not apply it in this architecture
         "use_bidirectional_attention": (False, None),
     },
-    names=_BODY_NAMES + _SANDWICH_NORM_NAMES + _QK_NORM_NAMES + _HEAD_NAMES,
+    own_kind={
+        "activation": "gelu_tanh",
+        "qk_norm": True,
+        "unit_offset_norm": True,
+        "sandwich_norms": True,
+        "scaled_embedding": True,
+    },
+    own_fields=_GEMMA3_FIELDS,
     windows="pattern",
-    reads=frozenset(
-        {
-            "query_pre_attn_scalar",
-            "final_logit_softcapping",
-            "rope_local_base_freq",
-            "sliding_window",
-            "sliding_window_pattern",
-            "layer_types",
-        }
-    ),
+    rope_theta=1000000.0,
+    local_rope_theta=10000.0,
     defaults={  # released files leave many of them out
         "vocab_size": 262208,
         "hidden_size": 2304,
@@ -194,7 +268,7 @@ def _scoring(family: Family) -> Family:
         family,
         architecture=family.architecture.replace("CausalLM", "SequenceClassification"),
         names=tuple(name for name in family.names if name not in _HEAD_NAMES) + _SCORE_NAMES,
-        reads=family.reads | _LABELS,
+        scores=True,
     )
 
 

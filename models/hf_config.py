@@ -82,6 +82,10 @@ class ConfigReader:
             return 1.0
         return float(value)
 
+    def positive(self, name: str) -> float:
+        """Returns the positive number in a field."""
+        return self.number(name, self.config.get(name))
+
     def boolean(self, name: str, *, default: bool) -> bool:
         """Returns true or false; `default` stands for an absent field."""
         value = self.config.get(name, default)

@@ -19,101 +19,47 @@ from typing import Any
 from dfc.errors import shown
 
 # By the reason why they are no part of the function from tokens to logits.
+# Rows of names: one a line would be a page.
+# fmt: off
 WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
-    "where the file comes from and what wrote it": frozenset(
-        {
-            "_commit_hash",
-            "_model_name_or_path",  # of a GGUF file, written by transformers
-            "_name_or_path",
-            "finetuning_task",
-            "is_llama_config",  # nanotron's, of SmolLM: which of its configuration classes wrote it
-            "name_or_path",
-            "tokenizer_class",
-            "transformers_version",
-            "unsloth_fixed",
-            "unsloth_version",
-        }
-    ),
+    "where the file comes from and what wrote it": frozenset({
+        "_commit_hash", "_model_name_or_path", "_name_or_path", "finetuning_task", "is_llama_config", "name_or_path",
+        "tokenizer_class", "transformers_version", "unsloth_fixed", "unsloth_version",
+    }),
     "settings of another runtime": frozenset({"transformers.js_config"}),
     # The padding token too: which tokens are padding, and so where a score is taken, the caller's segments define.
-    "ids of special tokens, which the tokenizer's files decide here": frozenset(
-        {
-            "bos_token_id",
-            "decoder_start_token_id",
-            "eos_token_id",
-            "pad_token_id",
-            "sep_token_id",
-            "unk_token_id",
-        }
-    ),
-    "names and number of labels; score models read both": frozenset(
-        {"id2label", "label2id", "num_labels", "problem_type"}
-    ),
-    "training: the initializer, dropout (dfc has none), memory": frozenset(
-        {
-            "attention_dropout",
-            "classifier_dropout",
-            "gradient_checkpointing",
-            "hidden_dropout",
-            "initializer_range",
-            "neftune_noise_alpha",
-        }
-    ),
-    "limits: a longer context is computed by the same formula": frozenset(
-        {"max_position_embeddings", "max_sequence_length", "model_max_length", "seq_length"}
-    ),
-    "how the same function is computed: kernels, cache, order of sums, chunks, dtype": frozenset(
-        {
-            "_attn_implementation",
-            "_attn_implementation_autoset",
-            "attn_implementation",
-            "cache_implementation",
-            "chunk_size_feed_forward",
-            "dtype",
-            "pretraining_tp",
-            "torch_dtype",
-            "torchscript",
-            "use_bfloat16",
-            "use_cache",
-            "use_flash_attention",
-            "use_sdpa",
-        }
-    ),
-    "what is returned beside the logits": frozenset(
-        {"output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate"}
-    ),
-    "how tokens are sampled from the logits, which the run's configuration decides": frozenset(
-        {
-            "bad_words_ids",
-            "begin_suppress_tokens",
-            "diversity_penalty",
-            "do_sample",
-            "early_stopping",
-            "encoder_no_repeat_ngram_size",
-            "exponential_decay_length_penalty",
-            "forced_bos_token_id",
-            "forced_eos_token_id",
-            "length_penalty",
-            "max_length",
-            "min_length",
-            "no_repeat_ngram_size",
-            "num_beam_groups",
-            "num_beams",
-            "num_return_sequences",
-            "prefix",
-            "remove_invalid_values",
-            "repetition_penalty",
-            "suppress_tokens",
-            "task_specific_params",
-            "temperature",
-            "top_k",
-            "top_p",
-            "typical_p",
-        }
-    ),
+    "ids of special tokens, which the tokenizer's files decide here": frozenset({
+        "bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id",
+    }),
+    "names and number of labels; score models read both": frozenset({
+        "id2label", "label2id", "num_labels", "problem_type",
+    }),
+    "training: the initializer, dropout (dfc has none), memory": frozenset({
+        "attention_dropout", "classifier_dropout", "gradient_checkpointing", "hidden_dropout", "initializer_range",
+        "neftune_noise_alpha",
+    }),
+    "limits: a longer context is computed by the same formula": frozenset({
+        "max_position_embeddings", "max_sequence_length", "model_max_length", "seq_length",
+    }),
+    "how the same function is computed: kernels, cache, order of sums, chunks, dtype": frozenset({
+        "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "cache_implementation",
+        "chunk_size_feed_forward", "dtype", "pretraining_tp", "torch_dtype", "torchscript", "use_bfloat16", "use_cache",
+        "use_flash_attention", "use_sdpa",
+    }),
+    "what is returned beside the logits": frozenset({
+        "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate",
+    }),
+    "how tokens are sampled from the logits, which the run's configuration decides": frozenset({
+        "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
+        "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id",
+        "forced_eos_token_id", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+        "num_beams", "num_return_sequences", "prefix", "remove_invalid_values", "repetition_penalty", "suppress_tokens",
+        "task_specific_params", "temperature", "top_k", "top_p", "typical_p",
+    }),
     "a copy of layer_types, written by transformers 5": frozenset({"_sliding_window_pattern"}),
     "other kinds of models, which no decoder here is, whatever the value": frozenset({"is_decoder", "tf_legacy_loss"}),
 }
+# fmt: on
 
 # Without effect at these values only. A family that reads a field, or fixes its value, takes precedence.
 WITHOUT_EFFECT_AT: Mapping[str, tuple[object, ...]] = {

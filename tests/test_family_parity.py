@@ -321,7 +321,7 @@ OLD_SPELLING = ("rope_theta", "rope_scaling", "rope_local_base_freq", "sliding_w
 
 
 def read_fields(architecture):
-    return (families._READ | FAMILIES[architecture].reads) - {"architectures", "model_type"}
+    return FAMILIES[architecture].reads - {"architectures", "model_type"}
 
 
 def in_one_spelling(config, name):
