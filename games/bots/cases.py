@@ -58,7 +58,7 @@ def _weight(word: str, spoken: list[str]) -> int:
     return 2 if word in spoken else int(mentions(word, spoken))
 
 
-def _judge_customer_service(game: CustomerService, _seat: int, _chance: GameRng) -> str:
+def _judge_remedy(game: CustomerService, _seat: int, _chance: GameRng) -> str:
     """VALID if and only if the agent's last message proposes the remedy."""
     return VALID if _solves(game) else NOT_VALID
 
@@ -79,7 +79,7 @@ def _fitting(game: CustomerService) -> list[Mapping[str, Any]]:
     ]
 
 
-def _simple_customer_service(game: CustomerService, _seat: int, rng: GameRng) -> str:
+def _simple_agent(game: CustomerService, _seat: int, rng: GameRng) -> str:
     """Asks about every topic in any order, then proposes any remedy that fits the findings."""
     scenario, actions = game.scenario, []
     if scenario is not None and scenario.facts:
@@ -89,17 +89,17 @@ def _simple_customer_service(game: CustomerService, _seat: int, rng: GameRng) ->
     return any_of(actions, rng)
 
 
-def _strong_customer_service(game: CustomerService, seat: int, rng: GameRng) -> str:
+def _strong_agent(game: CustomerService, seat: int, rng: GameRng) -> str:
     """Asks what splits the cases of the domain best that fit all findings; proposes the remedy when one is left.
 
     The complaint, which would name the case at once, is not used.
     """
     scenario = game.scenario
     if scenario is None or not scenario.facts:
-        return _simple_customer_service(game, seat, rng)
+        return _simple_agent(game, seat, rng)
     left = _fitting(game)
     if not left:
-        return _simple_customer_service(game, seat, rng)
+        return _simple_agent(game, seat, rng)
 
     def remaining(topic: str) -> int:
         """The sum over the cases of how many fit the same finding."""
@@ -190,7 +190,7 @@ def _spellings(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, [name, *name.split()]))})(?!\w)")
 
 
-def _judge_murder_mystery(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
+def _judge_accusation(game: MurderMystery, _seat: int, _chance: GameRng) -> str:
     """Says what the rules read as well: whether the agent's last message accuses the culprit alone, others, nobody."""
     facts = with_facts(game).facts
     blamed = accused(game.asked, facts["suspects"])
@@ -211,7 +211,7 @@ def _evidence(game: MurderMystery) -> tuple[list[str], dict[str, int], list[str]
     return [name for name in suspects if name not in cleared | tried], against, todo
 
 
-def _simple_murder_mystery(game: MurderMystery, _seat: int, rng: GameRng) -> str:
+def _simple_detective(game: MurderMystery, _seat: int, rng: GameRng) -> str:
     """Does six things at random, then accuses one of those whom nothing clears, at random."""
     suspects, _, todo = _evidence(game)
     if todo and (len(game.used) < _SIMPLE_LOOKS or not suspects):
@@ -219,7 +219,7 @@ def _simple_murder_mystery(game: MurderMystery, _seat: int, rng: GameRng) -> str
     return any_of([accusation(name) for name in suspects] or game.legal_actions(), rng)
 
 
-def _strong_murder_mystery(game: MurderMystery, _seat: int, rng: GameRng) -> str:
+def _strong_detective(game: MurderMystery, _seat: int, rng: GameRng) -> str:
     """Checks alibis, then things, then asks; accuses the only one left, or who has two clues against him.
 
     It understands each clue that it was told, by what `Clue` says of it, and looks at no other.
@@ -236,16 +236,6 @@ def _strong_murder_mystery(game: MurderMystery, _seat: int, rng: GameRng) -> str
 
 
 BOTS = (
-    GameBots(
-        CustomerService,
-        _simple_customer_service,
-        _strong_customer_service,
-        {"world": _customer, "judge": _judge_customer_service},
-    ),
-    GameBots(
-        MurderMystery,
-        _simple_murder_mystery,
-        _strong_murder_mystery,
-        {"world": _narrator, "judge": _judge_murder_mystery},
-    ),
+    GameBots(CustomerService, _simple_agent, _strong_agent, {"world": _customer, "judge": _judge_remedy}),
+    GameBots(MurderMystery, _simple_detective, _strong_detective, {"world": _narrator, "judge": _judge_accusation}),
 )

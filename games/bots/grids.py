@@ -206,9 +206,8 @@ _TOGETHER = 3  # commands that the strong giver sends at once
 _PATIENCE = 6  # letters that the simple giver sends, one at a time
 
 
-def _simple_image_game(game: ImageGame, seat: int, rng: GameRng) -> str:
+def _simple_image_game(game: ImageGame, seat: int, _chance: GameRng) -> str:
     """Gives single cells, some of them only, then is done; draws rows, columns and single cells, no other shape."""
-    del rng
     if seat == image_game.GIVER:
         letters = [
             f"Put {game.target[row][column]} in row {row + 1}, column {column + 1}"
@@ -219,9 +218,8 @@ def _simple_image_game(game: ImageGame, seat: int, rng: GameRng) -> str:
     return text_of(draw(game.commands[-1], game.drawn or BLANK, shapes=False))
 
 
-def _strong_image_game(game: ImageGame, seat: int, rng: GameRng) -> str:
+def _strong_image_game(game: ImageGame, seat: int, _chance: GameRng) -> str:
     """Gives the fewest commands that it finds, three at a time; draws what they say, and simple English."""
-    del rng
     if seat == image_game.GIVER:
         found = commands(game.target)
         return _next(["; ".join(found[i : i + _TOGETHER]) for i in range(0, len(found), _TOGETHER)], game)

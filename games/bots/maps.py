@@ -33,12 +33,11 @@ def _simple_adventure(game: AdventureGame, _seat: int, rng: GameRng) -> str:
     return game.action(_at_hand(world) or any_of([*open_ones, *ways], rng))
 
 
-def _strong_adventure(game: AdventureGame, _seat: int, rng: GameRng) -> str:
+def _strong_adventure(game: AdventureGame, _seat: int, _chance: GameRng) -> str:
     """Does what can be done here, then goes to the nearest room where something is known to be done, or to a new one.
 
     Containers are opened while something is still to be found.
     """
-    del rng
     world = game.world
     goals = world.adventure.goals
     if world.reached() == len(goals) or game.round == game.rounds:
@@ -119,9 +118,8 @@ def _way(world: World, wanted: Collection[int]) -> int | None:
 # ---- Map navigation ---------------------------------------------------------------------------------------------
 
 
-def _simple_text_map(game: TextMap, seat: int, rng: GameRng) -> str:
+def _simple_text_map(game: TextMap, _seat: int, rng: GameRng) -> str:
     """Walks at random, if it can into a room beside this one that it has not entered; ends as the strong one."""
-    del seat
     if _finished(game) or game.round == game.rounds:
         return _reply(game, DONE)
     exits = game.map.exits[game.here]
@@ -129,9 +127,8 @@ def _simple_text_map(game: TextMap, seat: int, rng: GameRng) -> str:
     return _reply(game, f"GO: {any_of(fresh or list(exits), rng)}")
 
 
-def _strong_text_map(game: TextMap, seat: int, rng: GameRng) -> str:
+def _strong_text_map(game: TextMap, _seat: int, rng: GameRng) -> str:
     """Takes a useful step, and says so when there is none, or in the last turn; goes back to a room it had left."""
-    del seat
     if _finished(game) or game.round == game.rounds:
         return _reply(game, DONE)
     useful = useful_moves(game.map, frozenset(game.path), game.here)

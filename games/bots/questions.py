@@ -124,7 +124,7 @@ def _any_guess(table: Table, left: int, rng: GameRng) -> str:
 
 
 @functools.cache
-def _table_twenty_questions(category: str) -> Table:
+def _topic_table(category: str) -> Table:
     pool = twenty_questions.topics()
     found = pool.by_category.get(category, ())
     keys = pool.varying.get(category, ())
@@ -132,14 +132,14 @@ def _table_twenty_questions(category: str) -> Table:
     return Table(tuple(map(twenty_questions.guess, found)), masks_of(rows))
 
 
-def _table_of_twenty_questions(game: World) -> Table:
-    return _table_twenty_questions(scenario_of(game).briefing)
+def _topics_of(game: World) -> Table:
+    return _topic_table(scenario_of(game).briefing)
 
 
 # ---- Twenty Questions: world and judge --------------------------------------------------------------------------
 
 
-def _answer_twenty_questions(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
+def _answer_topic(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
     """Answers the questions of the table from it, free text by what is true of the topic, all else with "cannot say".
 
     A question of the table that tells no topics of the category apart is read as free text: there, a key that is not
@@ -172,7 +172,7 @@ def _is_a_kind_of(topic: Topic, other: str) -> bool:
     return " of " not in topic.name and any(topic.name.lower().endswith(f" {name.lower()}") for name in called)
 
 
-def _judge_twenty_questions(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
+def _judge_topic(game: TwentyQuestions, _seat: int, _chance: GameRng) -> str:
     """Valid if and only if the words name the topic or an alias as a guess, and no other topic of its category."""
     scenario = scenario_of(game)
     topics = read_topics(game.asked, scenario)
@@ -183,7 +183,7 @@ def _judge_twenty_questions(game: TwentyQuestions, _seat: int, _chance: GameRng)
 
 
 @functools.cache
-def _table_guess_my_city() -> Table:
+def _city_table() -> Table:
     found = guess_my_city.cities()
     told = guess_my_city.OPEN[:-1]  # what a city is known for must be read; it would tell nearly every city at once
     masks = masks_of(((question, city.answers[question]) for question in told) for city in found)
@@ -195,8 +195,8 @@ def _table_guess_my_city() -> Table:
     return Table(tuple(map(guess_my_city.guess, found)), masks)
 
 
-def _table_of_guess_my_city(_game: World) -> Table:
-    return _table_guess_my_city()
+def _cities_of(_game: World) -> Table:
+    return _city_table()
 
 
 # ---- Guess My City: world and judge -----------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _countries() -> dict[str, str]:
     return {guess_my_city.country_question(city.country): city.country for city in guess_my_city.cities()}
 
 
-def _answer_guess_my_city(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
+def _answer_city(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
     """Answers listed questions from the facts, names of places by yes or no, other words by `about_words`."""
     scenario = with_facts(game)
     answers, country = scenario.facts["answers"], scenario.facts["country"]
@@ -231,7 +231,7 @@ def _about_places(reading: GuessReading, city: str, country: str) -> str | None:
     return None
 
 
-def _judge_guess_my_city(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
+def _judge_city(game: GuessMyCity, _seat: int, _chance: GameRng) -> str:
     """Valid if and only if the words name the city or an alias as a guess, and no other city or country of the pool."""
     scenario = scenario_of(game)
     reading = read_places(game.asked, scenario)
@@ -239,16 +239,6 @@ def _judge_guess_my_city(game: GuessMyCity, _seat: int, _chance: GameRng) -> str
 
 
 BOTS = (
-    GameBots(
-        TwentyQuestions,
-        simple(_table_of_twenty_questions),
-        strong(_table_of_twenty_questions),
-        {"world": _answer_twenty_questions, "judge": _judge_twenty_questions},
-    ),
-    GameBots(
-        GuessMyCity,
-        simple(_table_of_guess_my_city),
-        strong(_table_of_guess_my_city),
-        {"world": _answer_guess_my_city, "judge": _judge_guess_my_city},
-    ),
+    GameBots(TwentyQuestions, simple(_topics_of), strong(_topics_of), {"world": _answer_topic, "judge": _judge_topic}),
+    GameBots(GuessMyCity, simple(_cities_of), strong(_cities_of), {"world": _answer_city, "judge": _judge_city}),
 )

@@ -141,35 +141,31 @@ def _answer(game: GuessWhat, alike: float) -> str:
     if known is None:
         said = set(stems(bare(asked)))
         share, similar = max(
-            (len(said & words) / max(1, len(said | words)), question)
-            for question, words in _stems_of_table_guess_what()
+            (len(said & words) / max(1, len(said | words)), question) for question, words in _stems_of_questions()
         )
         known = questions()[similar] if share >= alike else frozenset()
     return f"{ANSWER} {'yes' if game.instance.target in known else 'no'}"
 
 
 @functools.cache
-def _stems_of_table_guess_what() -> tuple[tuple[str, frozenset[str]], ...]:
+def _stems_of_questions() -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple((question, frozenset(stems(question))) for question in questions())
 
 
 # ---- Private and shared -----------------------------------------------------------------------------------------
 
 
-def _simple_private_shared(game: PrivateShared, seat: int, rng: GameRng) -> str:
+def _simple_private_shared(game: PrivateShared, _seat: int, _chance: GameRng) -> str:
     """Remembers of the conversation only what it answered last."""
-    del rng
-    return _reply(game, seat, game.aside and game.probe[0] == len(game.filled) - 1)
+    return _reply(game, game.aside and game.probe[0] == len(game.filled) - 1)
 
 
-def _strong_private_shared(game: PrivateShared, seat: int, rng: GameRng) -> str:
+def _strong_private_shared(game: PrivateShared, _seat: int, _chance: GameRng) -> str:
     """Remembers all that it was asked."""
-    del rng
-    return _reply(game, seat, game.aside and game.shared_from[game.probe[0]] < len(game.filled))
+    return _reply(game, game.aside and game.shared_from[game.probe[0]] < len(game.filled))
 
 
-def _reply(game: PrivateShared, seat: int, known: bool) -> str:
-    del seat
+def _reply(game: PrivateShared, known: bool) -> str:
     if game.aside:
         return f"{private_shared.ASIDE} {'yes' if known else 'no'}"
     return f"{private_shared.ANSWER} {game.form.values[len(game.filled)]}"
@@ -209,7 +205,7 @@ def _guess(game: Taboo, clues: Iterable[str], rng: GameRng, least: int = 0) -> s
     tried = {bare(guess) for guess in game.guesses}
     scores = {
         target: _HINT * len(said & hints) + _TABOO * len(said & taboo)
-        for target, hints, taboo in _stems_of_table_taboo()
+        for target, hints, taboo in _stems_of_table()
         if target not in tried
     }
     fitting = [target for target, value in scores.items() if value >= least] if least else []
@@ -219,7 +215,7 @@ def _guess(game: Taboo, clues: Iterable[str], rng: GameRng, least: int = 0) -> s
 
 
 @functools.cache
-def _stems_of_table_taboo() -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
+def _stems_of_table() -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
     return tuple(
         (entry.target, frozenset(map(stem, entry.hints)), frozenset(map(stem, entry.taboo))) for entry in table()
     )
