@@ -58,7 +58,7 @@ DOCUMENTED = (
         f"dfc.methods.language_self_play.{name}"
         for name in ("page", "records", "rewards", "sampling", "self_play_run", "update")
     ),
-    *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "rows_run")),
+    *(f"dfc.stages.{name}" for name in ("comparisons", "demonstrations", "evaluation_run", "rows_run")),
     *(
         f"dfc.tools.small_models.{name}"
         for name in (
