@@ -27,7 +27,7 @@ from dfc.models.lora import ALL_LINEAR, LoraConfig, abstract_adapters, adapter_s
 from dfc.models.sharding import make_mesh, param_shardings
 from dfc.models.transformer import Adapters, abstract_params
 from dfc.packing import Segment, pack
-from dfc.rollout import workers as rollout_workers
+from dfc.rollout import host as rollout_host
 from dfc.rollout.host import PolicyWeights
 from dfc.rollout.workers import RolloutWorkers
 from dfc.tools.fit import programs
@@ -353,7 +353,7 @@ def episodes_of(**given):
 
 def test_games_of_every_split_are_those_of_one_device(monkeypatch, capsys):
     monkeypatch.setattr(decoding_mesh, "device_memory", lambda _: 1e9)
-    monkeypatch.setattr(rollout_workers, "platform_of", lambda _: "gpu")
+    monkeypatch.setattr(rollout_host, "platform_of", lambda _: "gpu")
     with monkeypatch.context() as one:
         one.setattr(jax, "devices", lambda *_: jax.local_devices()[:1])
         _, expected = episodes_of(mesh=MeshConfig(1, 1, 1))
