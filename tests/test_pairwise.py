@@ -267,7 +267,7 @@ def test_policies_are_compared_with_the_baseline_and_with_its_own_second_answers
 
 
 def test_a_stopped_run_resumes_and_asks_about_no_pair_twice(instructions, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate_answers, "_PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr(comparisons, "_AT_ONCE", 2)
     with serving(usual=judging(longer)) as server:
         whole = run(config_of(instructions, server), tmp_path / "whole")
         once = len(server.requests)
@@ -302,7 +302,7 @@ def test_a_kill_after_the_answers_loses_none_and_judges_the_same(instructions, t
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_kill_between_replies_of_the_judge_changes_no_verdict(instructions, tmp_path, monkeypatch, cached):
     """Killed with half of the replies of a chunk given, and the line of a record half written."""
-    monkeypatch.setattr(evaluate_answers, "_PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(comparisons, "_AT_ONCE", 3)
     endpoint = EndpointConfig(backoff=0.0, retries=2, cache=str(tmp_path / "cache") if cached else "")
     own = {"endpoint": endpoint}
     with serving(usual=judging(longer)) as server:

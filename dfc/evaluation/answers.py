@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dfc.evaluation.statistics import Interval, mean_or_nan, wilson_interval
-from dfc.evaluation.task_statistics import Estimate, estimate, pass_at_k
+from dfc.evaluation.task_statistics import Estimate, estimate, pass_at
 
 Key = tuple[str, str, int, int]
 """Policy, set of questions, number of the question, number of the sample."""
@@ -57,17 +57,13 @@ def accuracy(records: Iterable[Mapping[str, Any]], samples: int) -> Accuracy:
     else:  # where all questions have the same result, an interval of width 0 would overstate a few of them
         shares = math.fsum(solved / answers for answers, solved in counts)
         interval = wilson_interval(min(shares, len(counts)), len(counts))
-    pass_at = tuple(
-        estimate(pass_at_k(answers, solved, k) for answers, solved in counts if answers >= k)
-        for k in range(1, samples + 1)
-    )
     scored = sum(answers for answers, _ in counts)
     return Accuracy(
         len(counts),
         scored,
         len(every) - scored,
         interval,
-        pass_at,
+        pass_at(counts, samples),
         mean_or_nan([float(record["cut"]) for record in every]),
         mean_or_nan([float(record["tokens"]) for record in every]),
         dict(sorted(collections.Counter(record["verdict"] for record in every).items())),

@@ -78,6 +78,11 @@ def pass_at_k(games: int, successes: int, k: int) -> float:
     return float(1 - Fraction(math.comb(games - successes, k), math.comb(games, k)))
 
 
+def pass_at(solved: Sequence[tuple[int, int]], most: int) -> tuple[Estimate, ...]:
+    """Returns pass@k for every k up to the most, over tasks with at least k games, of (games, successes) by task."""
+    return tuple(estimate(pass_at_k(n, c, k) for n, c in solved if n >= k) for k in range(1, most + 1))
+
+
 def estimate(values: Iterable[float | Fraction]) -> Estimate:
     """Returns the mean of T values, one per task, and s / sqrt(T), where s^2 = sum (x - mean)^2 / (T - 1).
 

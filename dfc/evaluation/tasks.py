@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from dfc.evaluation.task_statistics import Estimate, estimate, over_groups, pass_at_k, sign_flip_p
+from dfc.evaluation.task_statistics import Estimate, estimate, over_groups, pass_at, sign_flip_p
 
 ALL_GROUPS = "mean over groups"
 SUCCESS, TURNS = "success", "turns"
@@ -130,10 +130,7 @@ def summary(trials: Trials, *, limit: int, trajectories: int) -> Summary:
         tasks=len(solved),
         games=sum(games for games, _ in solved),
         success=by_task[SUCCESS],
-        pass_at=tuple(
-            estimate(pass_at_k(games, successes, k) for games, successes in solved if games >= k)
-            for k in range(1, trajectories + 1)
-        ),
+        pass_at=pass_at(solved, trajectories),
         turns=by_task[TURNS],
         turns_of_successes=estimate(means(trials, lambda t: t.turns if t.success else None).values()),
         invalid=estimate(means(trials, lambda t: float(t.outcome == "invalid")).values()),

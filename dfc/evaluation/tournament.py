@@ -140,19 +140,15 @@ def checked(record: Mapping[str, Any]) -> list[Json]:
     return counts
 
 
-def latest(records: Iterable[Json]) -> list[Json]:
-    """Returns the last record of every game: one that failed is played again by a later start."""
-    return list({key(r["game"], r["deal"], r["players"]): r for r in records}.values())
-
-
 def of_records(
     policies: Sequence[str], records: Iterable[Json], costs: Iterable[Json] = (), *, anchor: str | None = None
 ) -> Tournament:
     """Returns the results of a tournament, from lines of its episodes.jsonl and, for the cost, of its metrics.jsonl.
 
+    Of several records of one game the last one counts: one that failed is played again by a later start.
     The anchor is the policy rated 0; None: the mean of all is 0.
     """
-    played = latest(records)
+    played = list({key(r["game"], r["deal"], r["players"]): r for r in records}.values())
     order = {game: number for number, game in enumerate(dict.fromkeys(r["game"] for r in played))}
     cells: dict[Place, Cell] = collections.defaultdict(Cell)
     for record, seat, policy, opponent in _seated(played):

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from dfc import multihost
 from dfc.players.endpoint import Endpoint
@@ -71,7 +71,7 @@ class Part(Generic[K, S]):
 
 
 class Players(Generic[S]):
-    """Who plays an evaluation; what it has in common with others is here.
+    """Who plays an evaluation; a context manager, whose end calls `close`.
 
     Attributes:
       what: the word for the games in an error message.
@@ -86,6 +86,15 @@ class Players(Generic[S]):
     def endpoints(self) -> Sequence[Endpoint]:
         """Those that were asked."""
         return ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends connections and processes."""
 
     def begin(self, part: Part[Any, S]) -> int:
         """Prepares for the games of a part; returns how many are played between two writes."""

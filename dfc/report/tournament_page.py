@@ -16,8 +16,9 @@ _MEASURES = (
     ("generated_tokens", "generated tokens"),
     ("requests", "requests"),
     ("input_tokens", "tokens sent"),
+    ("output_tokens", "tokens received"),
+    ("money", "money"),
 )
-_MORE_MEASURES = (("output_tokens", "tokens received"), ("money", "money"))
 
 _COUNTED = (
     "A win by the other side's invalid reply is a win. An own invalid end, an own overrun (the policy filled its own "
@@ -58,8 +59,7 @@ def tables(config: Evaluate, found: Tournament, starts: Mapping[str, str]) -> li
     Of each game id `starts` has ``fixed`` or ``random``.
     """
     trained, base, reference = (player_specs.role(config, r) for r in ("trained", "base", "reference"))
-    every = [*_ratings(config, found), _tests(found)]
-    every += paper_tables.table_2(found, trained, base, reference)
+    every = [_ratings(config, found), _tests(found), *paper_tables.table_2(found, trained, base, reference)]
     for spec in player_specs.policies(config):
         if spec.kind == "model" and player_specs.run_config(spec.who) is not None:
             third = paper_tables.table_3(Path(spec.who).expanduser())
@@ -74,13 +74,11 @@ def console(found: Tournament) -> list[str]:
     rows = []
     for name in found.policies:
         paired, alone = _total(found, name, alone=False), _total(found, name, alone=True)
-        solved = "-" if not alone.record.decided else f"{alone.record.win}/{alone.record.decided}"
+        solved = f"{alone.record.win}/{alone.record.decided}" if alone.record.decided else "-"
         both = paired + alone
-        wdl = f"{paired.record.win}/{paired.record.draw}/{paired.losses}" if paired.record.games else "-"
-        lost = (both.record.lost_by_forfeit, both.record.lost_by_overrun)
-        apart = tuple(map(str, (*lost, both.record.truncated, both.failed)))
+        wdl = "/".join(_counts(paired)[:3]) if paired.record.games else "-"
         elo = estimate(found.ratings[name].elo, 0) if paired.record.games else "-"
-        rows.append((name, str(both.record.games), wdl, *apart, solved, elo))
+        rows.append((name, str(both.record.games), wdl, *_counts(both)[4:], solved, elo))
     return ["", *Table("W/D/L of games for two; the next four counts of all games", header, tuple(rows)).lines()]
 
 
@@ -110,28 +108,28 @@ def _total(found: Tournament, name: str, *, alone: bool) -> Cell:
     return sum(fitting, Cell())
 
 
-def _ratings(config: Evaluate, found: Tournament) -> list[Table]:
-    if not found.games(alone=False):
-        return []
+def _ratings(config: Evaluate, found: Tournament) -> Table:
     anchor = config.anchor
     zero = f"{anchor} is rated 0" if anchor else "the mean of all is 0"
     notes = (f"{_RATED} Here {zero}.", _INTERVALS)
     rows = []
-    for name in sorted(found.policies, key=lambda n: -_order(found.ratings[n].elo.estimate)):
-        rating, total = found.ratings[name], _total(found, name, alone=False)
-        cells = (str(total.record.win), str(total.record.draw), str(total.losses), *_apart(total))
-        by_rule = estimate(found.ratings_by_rule[name].elo, 0)
-        rows.append((name, estimate(rating.elo, 0), by_rule, *cells, estimate(total.record.score)))
+    ranked = sorted(found.policies, key=lambda name: -_order(found.ratings[name].elo.estimate))
+    for name in ranked if found.games(alone=False) else ():
+        total, by_rule = _total(found, name, alone=False), found.ratings_by_rule[name]
+        elo = (estimate(found.ratings[name].elo, 0), estimate(by_rule.elo, 0))
+        rows.append((name, *elo, *_counts(total), estimate(total.record.score)))
     header = ("policy", "Elo", "Elo by rule", "W", "D", "L", *_APART, "score")
-    return [Table("Ratings", header, tuple(rows), notes)]
+    return Table("Ratings", header, tuple(rows), notes)
 
 
 _APART = ("W by the other's invalid", "own invalid", "own overrun", "truncated", "failed")
 
 
-def _apart(cell: Cell) -> tuple[str, ...]:
+def _counts(cell: Cell) -> tuple[str, ...]:
+    """Returns W, D and L, then what is counted apart."""
     r = cell.record
-    return tuple(map(str, (r.won_by_forfeit, r.lost_by_forfeit, r.lost_by_overrun, r.truncated, cell.failed)))
+    apart = (r.won_by_forfeit, r.lost_by_forfeit, r.lost_by_overrun, r.truncated, cell.failed)
+    return tuple(map(str, (r.win, r.draw, cell.losses, *apart)))
 
 
 def _order(value: float) -> float:
@@ -152,26 +150,21 @@ def _by_seat(found: Tournament, starts: Mapping[str, str]) -> Table:
     rows = []
     for (policy, opponent, game, seat), cell in found.cells.items():
         record = cell.record
-        counts = (str(record.win), str(record.draw), str(cell.losses), *_apart(cell))
         won = estimate(record.win_rate)
         wrong = f"{record.illegal_replies} + {record.malformed_replies} of {record.replies}"
         start, score = starts.get(game, ""), "-" if opponent is None else estimate(record.score)
-        rows.append((policy, opponent or "alone", game, start, str(seat), *counts, won, score, wrong))
+        rows.append((policy, opponent or "alone", game, start, str(seat), *_counts(cell), won, score, wrong))
     header = ("policy", "against", "game", "start", "seat", "W", "D", "L", *_APART, "won (Wilson)", "score", "replies")
     return Table("By game and seat", header, tuple(rows), (_CELLS,), css="dense")
 
 
 def _costs(config: Evaluate, found: Tournament) -> Table:
-    measures = [*_MEASURES, *_MORE_MEASURES]
     rows = []
     for name, costs in found.costs.items():
-        values = [
-            "-" if m not in costs else f"{costs[m]:.10g}" if m != "seconds" else f"{costs[m]:.1f}" for m, _ in measures
-        ]
-        games, replies = (f"{costs.get(m, 0):g}" for m in ("games", "replies"))
-        rows.append((name, games, replies, *values))
+        values = [f"{costs[m]:{'.1f' if m == 'seconds' else '.10g'}}" if m in costs else "-" for m, _ in _MEASURES]
+        rows.append((name, *(f"{costs.get(m, 0):g}" for m in ("games", "replies")), *values))
     asked = {name: entry for name, entry in config.endpoints.items() if entry.input_price or entry.output_price}
     prices = (f"{name}={entry.input_price:g}/{entry.output_price:g}" for name, entry in asked.items())
     priced = "; ".join(prices) or "none given"
-    header = ("policy", "games", "replies", *(words for _, words in measures))
+    header = ("policy", "games", "replies", *(words for _, words in _MEASURES))
     return Table("Cost", header, tuple(rows), (f"{_SPENT} Prices: {priced}.",))

@@ -1,7 +1,7 @@
 """Answers to instructions as a judge compares them: the schedule of pairs, what is asked, and what a record holds."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dfc import multihost
@@ -11,10 +11,12 @@ from dfc.games.printable import printable
 from dfc.players.endpoint import Endpoint
 from dfc.players.endpoint_config import split_name
 from dfc.players.remote import PlayerError
+from dfc.records.episode_store import Part, Played, Players
 from dfc.rows.instructions import Instruction
 from dfc.scoring.judge import NO_REPLY, Comparison, compare
 from dfc.scoring.scorer import PATIENCE
 
+_AT_ONCE = 64  # pairs between two writes
 JUDGE = "judge"  # its name in costs and messages
 
 
@@ -40,12 +42,14 @@ def compared(config: EvaluateAnswers, policies: Sequence[str]) -> list[str]:
     return again + [name for name in (*policies, *own.outputs) if name != own.baseline]
 
 
-class Comparisons:
+class Comparisons(Players[Pair]):
     """Asks the judge about pairs; the endpoint is opened at the first pair without a verdict.
 
     `answers` has by name one answer to every instruction; `before` are records of earlier starts, of which those of the
     first process are used. `check_stop` is called while replies are waited for.
     """
+
+    what = "comparisons"
 
     def __init__(
         self,
@@ -78,6 +82,20 @@ class Comparisons:
     def tells(self, record: Mapping[str, Any]) -> bool:
         """Returns whether a record is evidence about the judge: not if it has judged others and fails here."""
         return not (self._verdicts and (record.get("refused") or record.get("unanswered")))
+
+    def begin(self, part: Part[Any, Pair]) -> int:
+        """Returns how many pairs are asked about between two writes."""
+        del part
+        return _AT_ONCE
+
+    def play(self, part: Part[Any, Pair], some: list[Pair]) -> Played:
+        """Asks about some pairs, as `records`."""
+        del part
+        return Played(self.records(some), {})
+
+    def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
+        """Returns whether the compared answer won, by data set."""
+        return [(record["dataset"], record["outcome"] == "win")]
 
     def records(self, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
         """Returns a record of each pair, or of fewer after a stop was requested; one process asks, and all know.

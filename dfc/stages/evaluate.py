@@ -46,9 +46,8 @@ def run(config: Evaluate, folder: RunFolder, stop: Stop) -> None:
             folder.note_device(contestants.device)
             yield _Players(contestants, stop)
 
-    evaluation_run.evaluate(
-        config, folder, stop, _schedule(config), _key, players, lambda: _results(config, folder), finishes=False
-    )
+    phases = [(_schedule(config), players)]
+    evaluation_run.evaluate(config, folder, stop, phases, _key, lambda: _results(config, folder), finishes=False)
 
 
 def _schedule(config: Evaluate) -> list[Part[Key, EpisodeSpec]]:

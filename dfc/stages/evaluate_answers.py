@@ -14,10 +14,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 
@@ -28,7 +27,6 @@ from dfc.errors import ConfigError, cut
 from dfc.evaluation import answers, pairwise
 from dfc.games.rng import derive_seed
 from dfc.players import player_specs
-from dfc.players.endpoint import Endpoint
 from dfc.players.player_specs import PlayerSpec
 from dfc.records.episode_store import ROUNDS, Part, Played, Players
 from dfc.records.trajectory_files import DatasetError
@@ -48,7 +46,6 @@ from dfc.stages import comparisons, evaluation_run
 from dfc.stages.comparisons import Comparisons, Pair
 
 _KEPT_ANSWER = 20_000  # characters of an answer to a question that a record holds
-_PAIRS_AT_ONCE = 64
 _SHOWN_REFUSAL = 600  # characters of what a judge's server says of a pair
 _Key = answers.Key | pairwise.Key
 
@@ -102,20 +99,22 @@ def run(config: EvaluateAnswers, folder: RunFolder, stop: Stop) -> None:
         Part(f"{name} beside {config.pairwise.baseline}", [name], _pairs(config, name, files)) for name in compared
     ]
 
-    def players() -> _Players:
+    def prepare() -> None:
         seated = [dataclasses.replace(spec, who=policy_answers.where(config, spec)) for spec in specs]
         players_on_record.refuse_others(folder, trained_weights.identities(seated) | _digests(files))
-        return _Players(config, folder, stop, files)
 
     counts = [sum(len(part.wanted) for part in some) for some in (answered, pairs)]
     unanswered = evaluation_run.evaluate(
         config,
         folder,
         stop,
-        [*answered, *pairs],
+        [
+            (answered, lambda: _answering(config, folder, stop, files)),
+            (pairs, lambda: _comparisons(config, folder, stop, files)),
+        ],
         _key,
-        players,
         lambda: _results(config, folder, [spec.name for spec in specs], files, compared),
+        prepare=prepare,
         passing=lambda record: bool(record.get("unanswered")),  # because a reply of the judge did not come
         counted="{} answers, {} comparisons".format(*counts),
     )
@@ -172,7 +171,7 @@ def _digests(files: _Files) -> dict[str, str]:
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked | Pair]:
+def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Key, _Asked]:
     """Returns the answers of a policy by their keys; those to one question follow each other."""
     every = [
         _Asked(spec.name, name, number, sample, question.query)
@@ -189,93 +188,61 @@ def _asked(config: EvaluateAnswers, spec: PlayerSpec, files: _Files) -> dict[_Ke
     return {asked.key: asked for asked in every}
 
 
-class _Players(Players[_Asked | Pair]):
-    """Samples and scores answers, then asks the judge about pairs of them; one of the two is open at a time."""
-
-    what = "comparisons"
-
-    def __init__(self, config: EvaluateAnswers, folder: RunFolder, stop: Stop, files: _Files) -> None:
-        self._config, self._folder, self._stop, self._files = config, folder, stop, files
-        self._open = contextlib.ExitStack()
-        self._answering: tuple[AnsweringPolicy, _Scorers] | None = None
-        self._comparisons: Comparisons | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    @property
-    def endpoints(self) -> Sequence[Endpoint]:
-        return [] if self._comparisons is None else self._comparisons.endpoints
-
-    def begin(self, part: Part[Any, _Asked | Pair]) -> int:
-        if part.subject is not None:
-            policy, _ = self._answering = self._answering or self._open_answers()
-            policy.load(part.subject)
-            return ROUNDS * self._config.rollout.slots
-        if self._comparisons is None:
-            self._open.close()
-            self._answering = None
-            self._comparisons = self._open.enter_context(contextlib.closing(self._open_comparisons()))
-        return _PAIRS_AT_ONCE
-
-    def _open_answers(self) -> "tuple[AnsweringPolicy, _Scorers]":
-        config, files = self._config, self._files
-        scorers = self._open.enter_context(_Scorers(config, files.questions, self._stop.check_stop))
+@contextlib.contextmanager
+def _answering(config: EvaluateAnswers, folder: RunFolder, stop: Stop, files: _Files) -> Iterator["_Answering"]:
+    with _references(config, files.questions, stop.check_stop) as references:
         queries = {f"questions.{name}": [one.query for one in some] for name, some in files.questions.items()}
         queries["pairwise.instructions"] = [one.text for one in files.instructions]
-        return AnsweringPolicy(config, queries, self._folder.note_device, self._stop.check_stop), scorers
+        yield _Answering(config, AnsweringPolicy(config, queries, folder.note_device, stop.check_stop), references)
 
-    def _open_comparisons(self) -> Comparisons:
-        before = self._folder.records("episodes") if self._folder.writes else []
-        texts = _texts(self._config, before, self._files)
-        # Several processes would have to look equally often, and one of them waits for the judge.
-        check_stop = self._stop.check_stop if jax.process_count() == 1 else lambda: None
-        return Comparisons(self._config, self._files.instructions, texts, before, check_stop)
 
-    def play(self, part: Part[Any, _Asked | Pair], some: list[_Asked | Pair]) -> Played:
-        if self._answering is not None:
-            asked = [one for one in some if isinstance(one, _Asked)]
-            return Played(*_answers(self._config, *self._answering, part.policies[0], asked))
-        assert self._comparisons is not None  # noqa: S101 - `begin` comes before
-        return Played(self._comparisons.records([one for one in some if isinstance(one, Pair)]), {})
+class _Answering(Players[_Asked]):
+    """Samples and scores answers."""
+
+    def __init__(self, config: EvaluateAnswers, policy: AnsweringPolicy, references: References) -> None:
+        self._config, self._policy, self._references = config, policy, references
+
+    def begin(self, part: Part[Any, _Asked]) -> int:
+        self._policy.load(part.subject)
+        return ROUNDS * self._config.rollout.slots
 
     def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
-        if pairwise.is_comparison(record):
-            return [(record["dataset"], record["outcome"] == "win")]
         return [(record["questions"], record["value"] == 1)] * (record["questions"] != INSTRUCTIONS)
 
-    def tells(self, record: Mapping[str, Any]) -> bool:
-        return self._comparisons is None or self._comparisons.tells(record)
-
-
-def _answers(
-    config: EvaluateAnswers, policy: AnsweringPolicy, scorers: "_Scorers", name: str, asked: Sequence[_Asked]
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    said = policy.answer(
-        [one.query for one in asked], [derive_seed("evaluate answers", config.seed, *one.seed) for one in asked]
-    )
-    of_questions = [place for place, one in enumerate(asked) if one.questions != INSTRUCTIONS]
-    scored = scorers.score([asked[place] for place in of_questions], [said[place]["answer"] for place in of_questions])
-    scores: dict[int, tuple[float | None, str]] = dict(zip(of_questions, scored, strict=True))
-    records = []
-    for place, (one, text) in enumerate(zip(asked, said, strict=True)):
-        value, verdict = scores.get(place, (None, "to_compare"))
-        # One character more than a judge is shown tells an answer that is too long.
-        kept = _KEPT_ANSWER if place in scores else LONGEST_ANSWER + 1
-        record = {"policy": one.policy, "questions": one.questions, "question": one.question, "sample": one.sample}
-        records.append(record | text | {"answer": text["answer"][:kept], "value": value, "verdict": verdict})
-    return records, {f"generated_tokens/{name}": sum(text["tokens"] for text in said)}
+    def play(self, part: Part[Any, _Asked], some: list[_Asked]) -> Played:
+        said = self._policy.answer(
+            [one.query for one in some], [derive_seed("evaluate answers", self._config.seed, *one.seed) for one in some]
+        )
+        of_questions = [place for place, one in enumerate(some) if one.questions != INSTRUCTIONS]
+        queries, texts = (
+            [some[place].query for place in of_questions],
+            [said[place]["answer"] for place in of_questions],
+        )
+        scored = _scored(self._references, queries, texts)
+        scores: dict[int, tuple[float | None, str]] = dict(zip(of_questions, scored, strict=True))
+        records = []
+        for place, (one, text) in enumerate(zip(some, said, strict=True)):
+            value, verdict = scores.get(place, (None, "to_compare"))
+            # One character more than a judge is shown tells an answer that is too long.
+            kept = _KEPT_ANSWER if place in scores else LONGEST_ANSWER + 1
+            record = {"policy": one.policy, "questions": one.questions, "question": one.question, "sample": one.sample}
+            records.append(record | text | {"answer": text["answer"][:kept], "value": value, "verdict": verdict})
+        return Played(records, {f"generated_tokens/{part.policies[0]}": sum(text["tokens"] for text in said)})
 
 
 # ---- comparisons -----------------------------------------------------------------------------------------------------
 
 
-def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, _Asked | Pair]:
+def _pairs(config: EvaluateAnswers, compared: str, files: _Files) -> dict[_Key, Pair]:
     every = (Pair(compared, config.pairwise.baseline, number) for number in range(len(files.instructions)))
     return {(pair.compared, pair.baseline, pair.number): pair for pair in every}
+
+
+def _comparisons(config: EvaluateAnswers, folder: RunFolder, stop: Stop, files: _Files) -> Comparisons:
+    before = folder.records("episodes") if folder.writes else []
+    # Several processes would have to look equally often, and one of them waits for the judge.
+    check_stop = stop.check_stop if jax.process_count() == 1 else lambda: None
+    return Comparisons(config, files.instructions, _texts(config, before, files), before, check_stop)
 
 
 def _texts(config: EvaluateAnswers, records: Sequence[Mapping[str, Any]], files: _Files) -> dict[str, list[str]]:
@@ -326,39 +293,28 @@ def _refused(records: Sequence[Mapping[str, Any]]) -> list[str]:
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 
-class _Scorers:
-    """The scorer of a run's questions; made before any model, to fail early: ConfigError if a part is not installed."""
+def _references(
+    config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], check_stop: Callable[[], None]
+) -> References:
+    """Returns what scores a run's questions; made before any model, to fail early: ConfigError if a part is missing."""
+    known: dict[str, str | ProgramTests] = {}
+    problems = [
+        f"questions.{name}: another file asks {question.query[:80]!r} with another result"
+        for name, questions in sets.items()
+        for question in questions
+        if known.setdefault(question.query, question.reference) != question.reference
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return References(known, config.checking, check_stop)
 
-    def __init__(
-        self, config: EvaluateAnswers, sets: Mapping[str, Sequence[Question]], check_stop: Callable[[], None]
-    ) -> None:
-        known: dict[str, str | ProgramTests] = {}
-        problems = [
-            f"questions.{name}: another file asks {question.query[:80]!r} with another result"
-            for name, questions in sets.items()
-            for question in questions
-            if known.setdefault(question.query, question.reference) != question.reference
-        ]
-        if problems:
-            raise ConfigError(problems)
-        self._references = References(known, config.checking, check_stop)
 
-    def __enter__(self) -> Self:
-        return self
+def _scored(references: References, queries: Sequence[str], texts: Sequence[str]) -> list[tuple[float | None, str]]:
+    """Returns value and verdict of each answer; one process scores, and all know."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._references.__exit__(kind, error, traceback)
+    def scored() -> list[tuple[float | None, str]]:
+        found = references(queries, texts)
+        values = (float(value) if known else None for value, known in zip(found.values, found.mask, strict=True))
+        return list(zip(values, found.verdicts, strict=True))
 
-    def score(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
-        """Returns value and verdict of each answer; one process scores, and all know."""
-        found = self._scored(asked, texts) if multihost.is_primary() else None
-        return [(value, verdict) for value, verdict in multihost.broadcast(found)]
-
-    def _scored(self, asked: Sequence[_Asked], texts: Sequence[str]) -> list[tuple[float | None, str]]:
-        found = self._references([one.query for one in asked], texts)
-        return [
-            (float(value) if known else None, verdict)
-            for value, known, verdict in zip(found.values, found.mask, found.verdicts, strict=True)
-        ]
+    return [(value, verdict) for value, verdict in multihost.broadcast(scored() if multihost.is_primary() else None)]

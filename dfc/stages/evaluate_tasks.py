@@ -10,7 +10,7 @@ What is common to evaluations, and resume: `dfc.stages.evaluation_run`.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 
@@ -52,13 +52,7 @@ class _Play:
 
     @property
     def key(self) -> tasks.Key:
-        return (
-            self.setting.policy,
-            self.setting.temperature,
-            self.episode_spec.game,
-            self.episode_spec.group,
-            self.trajectory,
-        )
+        return (*self.setting, self.episode_spec.game, self.episode_spec.group, self.trajectory)
 
 
 def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
@@ -69,20 +63,24 @@ def run(config: EvaluateTasks, folder: RunFolder, stop: Stop) -> None:
     """
     specs = player_specs.policies(config)
     games = split_games(config.games, config.split)
-    settings = [setting for spec in specs for setting in _settings(config, spec)]
+    settings = [
+        EvalSetting(spec.name, temperature)
+        for spec in specs
+        for temperature in (config.every_temperature if spec.kind == "model" else (None,))
+    ]
     schedule = [
         Part(str(setting), [setting.policy], {play.key: play for play in plays(config, games, setting)})
         for setting in settings
     ]
 
-    def players() -> _Players:
+    def prepare() -> None:
         _refuse_other_kinds(config)
         seated = [player_specs.parse(config.model.path, player_specs.SIMULATORS)] * (config.simulators == "initial")
         players_on_record.refuse_others(folder, trained_weights.identities([*specs, *seated]))
-        return _Players(config, games, folder, stop)
 
+    phases = [(schedule, lambda: _Players(config, games, folder, stop))]
     evaluation_run.evaluate(
-        config, folder, stop, schedule, tasks.key, players, lambda: _results(config, folder, games, settings)
+        config, folder, stop, phases, tasks.key, lambda: _results(config, folder, games, settings), prepare=prepare
     )
 
 
@@ -109,11 +107,6 @@ def plays(config: EvaluateTasks, games: Mapping[str, GameOptions], setting: Eval
     return found
 
 
-def _settings(config: EvaluateTasks, spec: PlayerSpec) -> list[EvalSetting]:
-    temperatures: tuple[float | None, ...] = config.every_temperature if spec.kind == "model" else (None,)
-    return [EvalSetting(spec.name, temperature) for temperature in temperatures]
-
-
 # ---- who plays -------------------------------------------------------------------------------------------------------
 
 
@@ -128,10 +121,7 @@ class _Players(Players[_Play]):
         self._others: dict[str, Player | Remote] = {}
         self._specs = {spec.name: spec for spec in player_specs.policies(config)}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for endpoint in self.endpoints:
             endpoint.close()
         if self._workers is not None:
@@ -229,8 +219,7 @@ def _refuse_other_kinds(config: EvaluateTasks) -> None:
 def _record(play: _Play, episode: Episode) -> dict[str, Any]:
     """Returns the line of a finished game, after playing it again."""
     record = episode.record(stage="evaluate_tasks", iteration=0, kind="evaluate", reward=None, turns=episode.steps)
-    policy, temperature, _, task, trajectory = play.key
-    keyed = {"policy": policy, "temperature": temperature, "task": task, "trajectory": trajectory}
+    keyed = {**play.setting._asdict(), "task": play.episode_spec.group, "trajectory": play.trajectory}
     return record | keyed | {"counts": tournament.checked(record)}
 
 
