@@ -6,7 +6,7 @@ from typing import Any
 
 from dfc.config import GameOptions
 from dfc.episodes import Episode
-from dfc.evaluation.statistics import Record
+from dfc.evaluation.statistics import Record, pooled_by
 from dfc.games import registry
 from dfc.games.game import Game
 from dfc.games.rng import derive_seed
@@ -65,20 +65,13 @@ def record_of(episode: Episode) -> Record:
 
 def tally(episodes: Iterable[Episode]) -> dict[tuple[str, int], Record]:
     """Returns the counts per (game id, policy's seat); failed games are inconclusive and are left out."""
-    counts: dict[tuple[str, int], Record] = defaultdict(Record)
-    for episode in episodes:
-        if episode.failed or episode.left_out:
-            continue
-        counts[episode.game, episode.seat] += record_of(episode)
-    return dict(counts)
+    counted = (episode for episode in episodes if not (episode.failed or episode.left_out))
+    return pooled_by(((episode.game, episode.seat), record_of(episode)) for episode in counted)
 
 
 def by_game(counts: Mapping[tuple[str, int], Record]) -> dict[str, Record]:
     """Returns the counts per game id, summed over seats, in order of first appearance."""
-    games: dict[str, Record] = defaultdict(Record)
-    for (game, _), record in counts.items():
-        games[game] += record
-    return dict(games)
+    return pooled_by((game, record) for (game, _), record in counts.items())
 
 
 def evaluation_rows(episodes: Sequence[Episode], **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON values

@@ -8,10 +8,12 @@ highest) rather than an error: an unfinished run has such cells.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from dfc.errors import RunFolderError
+
+K = TypeVar("K", bound=Hashable)
 
 Z_95 = 1.96  # two-sided 95 % of the normal distribution
 
@@ -285,6 +287,14 @@ class Record:
 def pooled(records: Iterable[Record]) -> Record:
     """Returns the sum of several records; no record at all gives the empty one."""
     return sum(records, Record())
+
+
+def pooled_by(records: Iterable[tuple[K, Record]]) -> dict[K, Record]:
+    """Returns the sums of records that have the same key, in order of first appearance."""
+    found: dict[K, Record] = {}
+    for key, record in records:
+        found[key] = found[key] + record if key in found else record
+    return found
 
 
 def pooled_score(records: Iterable[Record], z: float = Z_95) -> Interval:

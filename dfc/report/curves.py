@@ -30,8 +30,7 @@ def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
     drawing = _drawing(run, warnings)
     if (method := method_page.of(run)) is not None:
         return _of_method(run, drawing, method.CHARTS)
-    every = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
-    found = dict.fromkeys(metric for _, metric in game_metrics(every))
+    found = dict.fromkeys(metric for _, metric in game_metrics(run.metric_names))
     names = [m for m in _GAME_METRICS if m in found] + [m for m in found if m not in _GAME_METRICS]
     games = run.games
     charts = []
@@ -41,7 +40,7 @@ def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
         if metric == "win_rate":
             panels.insert(0, drawing.panel("All games in training", "win_rate", share=True, accepted=True))
         charts.append(_chart(metric.replace("_", " ").capitalize(), panels))
-    whole = [m for m in every if not m.startswith("games/")]
+    whole = [m for m in run.metric_names if not m.startswith("games/")]
     shown = [m for m in whole if m not in ("win_rate", "accepted") or (m == "win_rate" and "win_rate" not in found)]
     if shown:
         charts.append(
@@ -51,9 +50,8 @@ def curves(run: RunRecords, warnings: Sequence[RunWarning]) -> list[Json]:
 
 
 def _of_method(run: RunRecords, drawing: "_Drawing", wanted: MetricCharts) -> list[Json]:
-    every = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in run.metrics))
     charts = []
-    for title, names in method_page.of_metrics(wanted, every):
+    for title, names in method_page.of_metrics(wanted, run.metric_names):
         panels = [
             drawing.panel(
                 wanted.titles.get(name, name.replace("_", " ").replace("/", ": ")),

@@ -41,33 +41,23 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     labels = _labels(groups)
     counted = ("sft", "pairs", "tasks", "trajectories", "successes")
     left_out = ("too_long_sft", "too_long_pairs", "without_rejected")
-    counts = [
-        [*(group[n] for n in counted), *(group["failures"].get(n, 0) for n in labels), *(group[n] for n in left_out)]
-        for group in groups
-    ]
     rows = [
         (
             group["game"],
-            _share(group["solved"], group["tasks"]),
-            *(f"{n:,}" for n in numbers),
+            _rate(group["solved"] / group["tasks"] if group["tasks"] else None),
+            *(group[name] for name in counted),
+            *(group["failures"].get(name, 0) for name in labels),
+            *(group[name] for name in left_out),
         )
-        for group, numbers in zip(groups, counts, strict=True)
+        for group in groups
     ]
-    if rows:
-        rows.append(("total", "", *(f"{sum(column):,}" for column in zip(*counts, strict=True))))
-    return Table(
-        "Training data by task group",
-        (
-            *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),
-            *("tasks", "trajectories", "successes", *labels),
-            *("SFT too long", "pairs too long", "no worse one"),
-        ),
-        tuple(rows),
-        (
-            "Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used.",
-            *([note] if note else []),
-        ),
+    header = (
+        *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),
+        *("tasks", "trajectories", "successes", *labels),
+        *("SFT too long", "pairs too long", "no worse one"),
     )
+    said = "Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used."
+    return _summed("Training data by task group", header, rows, (said, *([note] if note else [])))
 
 
 def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[Table]:
@@ -78,11 +68,11 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
     """
 
     def table(title: str, columns: Mapping[str, str], notes: tuple[str, ...] = ()) -> Table:
-        counts = [[group[name] for name in columns] for group in groups]
-        rows = [(group["game"], *(f"{n:,}" for n in row)) for group, row in zip(groups, counts, strict=True)]
-        sums = [f"{sum(column):,}" for column in zip(*counts, strict=True)]
-        total = ("total", *("" if name == "players" else text for name, text in zip(columns, sums, strict=False)))
-        return Table(title, ("game", *columns.values()), (*rows, total) if rows else (), notes)
+        rows = [
+            (group["game"], *(f"{group[name]:,}" if name == "players" else group[name] for name in columns))
+            for group in groups
+        ]
+        return _summed(title, ("game", *columns.values()), rows, notes)
 
     mended = any(group[name] for group in groups for name in _MENDED)
     apart = {"": "", "_held_out": " held out"}
@@ -119,8 +109,14 @@ def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after an
     return max((list(figure["failures"]) for figure in figures), key=len, default=[])
 
 
-def _share(part: int, whole: int) -> str:
-    return _rate(part / whole if whole else None)
+def _summed(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]], notes: tuple[str, ...] = ()
+) -> Table:
+    """Returns a table whose last row has the sums of the columns of numbers."""
+    sums = ("" if isinstance(column[0], str) else sum(map(int, column)) for column in list(zip(*rows, strict=True))[1:])
+    every = [*rows, ("total", *sums)] if rows else []
+    cells = tuple(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in row) for row in every)
+    return Table(title, header, cells, notes)
 
 
 def _rate(value: float | None) -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from dfc.report import run_page, warnings
 from dfc.report.game_replays import ShownGames
@@ -52,7 +52,7 @@ class LiveReport:
         """Writes the report again, unless the last time was too recent for what it took."""
         begun = self._clock()
         if self._writes and begun >= self._due:
-            self._write("running")
+            self._write("running", _RELOAD_SECONDS)
             took = self._clock() - begun
             self._due = begun + took / self._share
 
@@ -64,9 +64,9 @@ class LiveReport:
     ) -> None:
         """Shows on the page that the run stopped, if an error ends it; the finished report is `run_page.build`'s."""
         if self._writes and kind is not None:
-            self._write("stopped")
+            self._write("stopped", 3 * _RELOAD_SECONDS)
 
-    def _write(self, state: str) -> None:
+    def _write(self, state: Literal["running", "stopped"], reload_seconds: float) -> None:
         try:
             if self._reader is None:
                 self._reader = RunReader(self._folder)
@@ -74,12 +74,7 @@ class LiveReport:
             found = warnings.of_run(run)
             last = run.metrics[-1]["step"] if run.metrics else 0
             self._newest = found[-1] if found and last - found[-1].step <= _WARNING_STAYS else None
-            stopped = state == "stopped"
-            status = run_page.Status(
-                "stopped" if stopped else "running",
-                reload_seconds=3 * _RELOAD_SECONDS if stopped else _RELOAD_SECONDS,
-                total_steps=self._total,
-            )
+            status = run_page.Status(state, reload_seconds, self._total)
             run_page.write(run, status, self._games, found)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails here, the run continues
             self._reader = None  # it may hold half an update

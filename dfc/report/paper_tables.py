@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dfc.errors import RunFolderError
-from dfc.evaluation.statistics import Record
+from dfc.evaluation.statistics import Record, pooled_by
 from dfc.evaluation.tournament import Cell, Tournament
 from dfc.report.tables import Table
 
@@ -109,25 +109,24 @@ def table_2(found: Tournament, trained: str | None, base: str | None, reference:
 
     In the place of Qwen2.5 (DFC-MSRL) is the policy `trained`, of Qwen2.5 `base`, of Claude3.5 `reference`; None: none.
     """
-    alone = [(base, None, BASE), (reference, None, REFERENCE), (trained, None, TRAINED)]
+    alone = [(base, None, BASE, None), (reference, None, REFERENCE, None), (trained, None, TRAINED, None)]
     pairs = [
-        (base, reference, f"{BASE} v.s. {REFERENCE}"),
-        (trained, reference, f"{TRAINED} v.s. {REFERENCE}"),
-        (trained, base, f"{TRAINED} v.s. {BASE}"),
+        (base, reference, f"{BASE} v.s. {REFERENCE}", None),
+        (trained, reference, f"{TRAINED} v.s. {REFERENCE}", None),
+        (trained, base, f"{TRAINED} v.s. {BASE}", None),
     ]
     both = "Both seats together: every deal is played twice."
     return [
-        _measured(found, "Table 2, single-players", alone, TABLE_2_ALONE, found.games(alone=True), (_WDL,)),
-        _measured(found, "Table 2, two-players", pairs, TABLE_2_PAIRS, found.games(alone=False), (_WDL, both)),
+        _measured(found, "Table 2, single-players", alone, TABLE_2_ALONE, (_WDL,), alone=True),
+        _measured(found, "Table 2, two-players", pairs, TABLE_2_PAIRS, (_WDL, both)),
     ]
 
 
 def table_8(found: Tournament, trained: str | None, base: str | None) -> Table:
     """Returns Table 8: the trained policy (DFC-MSRL) against the base (Qwen2.5), by who is player 0."""
-    columns = [(trained, base, f"{TRAINED} (Player 0)"), (trained, base, f"{BASE} (Player 0)")]
+    columns = [(trained, base, f"{name} (Player 0)", seat) for seat, name in enumerate((TRAINED, BASE))]
     side = "W/D/L of the trained policy in both columns. Whose the paper's second column is, it does not say."
-    games = found.games(alone=False)
-    return _measured(found, "Table 8", columns, TABLE_8, games, (_WDL, side), seats=(0, 1))
+    return _measured(found, "Table 8", columns, TABLE_8, (_WDL, side))
 
 
 def table_3(run: Path) -> Table | None:
@@ -142,10 +141,7 @@ def table_3(run: Path) -> Table | None:
     rows = [row for row in _lines(run / "evaluations.jsonl") if str(row.get("stage", "")).split(" ")[0] in shown]
     if not rows:
         return None
-    counts: dict[tuple[str, str], Record] = {}
-    for row in rows:
-        place = (str(row["stage"]), str(row["game"]))
-        counts[place] = counts.get(place, Record()) + Record.from_json(row)
+    counts = pooled_by(((str(row["stage"]), str(row["game"])), Record.from_json(row)) for row in rows)
     stages = list(dict.fromkeys(stage for stage, _ in counts))
     groups = _groups(run)
     printed = {game: (group, cells) for group, games in TABLE_3.items() for game, cells in games.items()}
@@ -169,8 +165,8 @@ def table_3(run: Path) -> Table | None:
     return Table(f"Table 3, {run.name}", tuple(header), tuple(lines), (_WDL, groups_differ))
 
 
-Column = tuple[str | None, str | None, str]
-"""Whose counts, against whom (None: alone), the paper's name for it."""
+Column = tuple[str | None, str | None, str, int | None]
+"""Whose counts, against whom (None: alone), the paper's name for it, in which seat (None: in both)."""
 
 
 def _measured(
@@ -178,36 +174,23 @@ def _measured(
     title: str,
     columns: Sequence[Column],
     printed: Mapping[str, tuple[str, ...]],
-    games: Sequence[str],
     notes: tuple[str, ...],
-    seats: Sequence[int | None] = (),
+    *,
+    alone: bool = False,
 ) -> Table:
     """Returns two columns for each of the paper's: what was measured and what it printed."""
-    alone = all(opponent is None for _, opponent, _ in columns) and "v.s." not in columns[0][2]
-    header = ["game"]
-    for number, (policy, opponent, words) in enumerate(columns):
-        header += [_who(policy, opponent, alone=alone, seat=seats[number] if seats else None), f"paper: {words}"]
-    rows = []
-    for game in games:
-        row = [game]
-        for number, (policy, opponent, _) in enumerate(columns):
-            cell = Cell()
-            if policy is not None and (alone or opponent is not None):
-                cell = found.cell(policy, opponent, game, seats[number] if seats else None)
-            empty = not cell.record.games and not cell.failed
-            row += [NONE if empty else cell.text, printed[game][number] if game in printed else NONE]
-        rows.append(tuple(row))
-    return Table(title, tuple(header), tuple(rows), notes)
-
-
-def _who(policy: str | None, opponent: str | None, *, alone: bool, seat: int | None) -> str:
-    if policy is None or (opponent is None and not alone):
-        return "nobody in this place"
-    if alone:
-        return policy
-    if seat is not None:
-        return f"{policy} v.s. {opponent}, {policy if seat == 0 else opponent} as Player 0"
-    return f"{policy} v.s. {opponent}"
+    games, header, cells = found.games(alone=alone), ["game"], []
+    for number, (policy, opponent, words, seat) in enumerate(columns):
+        if policy is None or (opponent is None and not alone):
+            who, counts = "nobody in this place", [Cell()] * len(games)
+        else:
+            who = policy if alone else f"{policy} v.s. {opponent}"
+            who += "" if seat is None else f", {(policy, opponent)[seat]} as Player 0"
+            counts = [found.cell(policy, opponent, game, seat) for game in games]
+        header += [who, f"paper: {words}"]
+        cells.append([cell.text if cell.record.games or cell.failed else NONE for cell in counts])
+        cells.append([printed[game][number] if game in printed else NONE for game in games])
+    return Table(title, tuple(header), tuple(zip(games, *cells, strict=True)), notes)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -70,10 +70,14 @@ class RunRecords:
         return sorted(_merged(names, _names(games)), key=lambda name: {"base": 0, "final": 2}.get(name, 1))
 
     @functools.cached_property
+    def metric_names(self) -> list[str]:
+        """The names of all metrics, in order of appearance."""
+        return list(dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in self.metrics)))
+
+    @functools.cached_property
     def games(self) -> list[str]:
         """The games: those of the configuration, then any other one found."""
-        names = dict.fromkeys(itertools.chain.from_iterable(line["metrics"] for line in self.metrics))
-        metric_games = (game for game, _ in game_metrics(names))
+        metric_games = (game for game, _ in game_metrics(self.metric_names))
         configured = (self.config or {}).get("games", {})
         played = (row["game"] for row, _ in self.evaluations)
         return list(dict.fromkeys(map(str, itertools.chain(configured, played, metric_games))))

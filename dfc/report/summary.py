@@ -2,14 +2,13 @@
 
 import collections
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dfc.evaluation.statistics import Comparison, Interval, Record, pooled, pooled_score
+from dfc.evaluation.statistics import Comparison, Interval, Record, pooled, pooled_by, pooled_score
 from dfc.report.reader import Json, RunRecords, read_evaluations
 from dfc.report.tables import Table, estimate
-from dfc.runs.run_folder import RunFolder
 
 _POLICIES = ("initial", "final")
 _HEADER = ("game", "against", "policy", "W", "D", "L", "T", "score (95 %)", "illegal", "forfeits")
@@ -37,11 +36,8 @@ class Compared(NamedTuple):
 
 def final_records(evaluations: Iterable[tuple[Json, Record]]) -> dict[tuple[str, str, str], Record]:
     """Returns the final matches' counts, summed over seats, by (game, opponent, policy)."""
-    records: dict[tuple[str, str, str], Record] = collections.defaultdict(Record)
-    for row, record in evaluations:
-        if row["stage"] == "final":
-            records[row["game"], row["opponent"], row["policy"]] += record
-    return dict(records)
+    final = ((row, record) for row, record in evaluations if row["stage"] == "final")
+    return pooled_by(((row["game"], row["opponent"], row["policy"]), record) for row, record in final)
 
 
 def comparisons(run: RunRecords) -> list[Compared]:
@@ -112,14 +108,13 @@ def lines(folder: Path) -> list[str]:
                 line += f"; without games decided by an invalid reply {_change(without)}"
             out.append(line)
     for game in dict.fromkeys(g for g, opponent, _ in records if opponent == "none"):
-        old, new = (records.get((game, "none", policy), Record()) for policy in _POLICIES)
-        if old.decided and new.decided:
-            change = estimate(Comparison(old, new, alone=True).difference, 3)
-            both = f"from {old.win}/{old.decided} to {new.win}/{new.decided}, difference {change}"
+        found = {policy: records.get((game, "none", policy), Record()) for policy in _POLICIES}
+        solved = {policy: f"{one.win}/{one.decided}" for policy, one in found.items() if one.decided}
+        if len(solved) == 2:
+            change = estimate(Comparison(*found.values(), alone=True).difference, 3)
+            both = f"from {' to '.join(solved.values())}, difference {change}"
         else:
-            both = ", ".join(
-                f"{p} {r.win}/{r.decided}" for p, r in zip(_POLICIES, (old, new), strict=True) if r.decided
-            )
+            both = ", ".join(f"{policy} {share}" for policy, share in solved.items())
         out.append(f"{game} solved: {both}")
     return out
 
@@ -138,27 +133,18 @@ def _row(place: tuple[str, str, str], r: Record) -> tuple[str, ...]:
 
 def _failures(evaluations: Iterable[tuple[Json, Record]]) -> list[str]:
     """Returns a line for every game of the final matches of which some failed."""
-    counts: collections.Counter[str] = collections.Counter()
-    causes: dict[str, str] = {}
+    failed: dict[str, list[Json]] = collections.defaultdict(list)
     for row, _ in evaluations:
         if row["stage"] == "final" and row.get("failed"):
-            counts[row["game"]] += row["failed"]
-            causes.setdefault(row["game"], row["first_failure"])
-    return [f"{game}: {n} games failed (in no figure), the first: {causes[game]}" for game, n in counts.items()]
+            failed[row["game"]].append(row)
+    return [
+        f"{game}: {sum(row['failed'] for row in rows)} games failed (in no figure), "
+        f"the first: {rows[0]['first_failure']}"
+        for game, rows in failed.items()
+    ]
 
 
 def _change(sides: Sequence[Interval]) -> str:
     """Returns the interval before and after, or only the one after."""
     before, after = sides
     return estimate(after, 3) if math.isnan(before.estimate) else f"from {estimate(before, 3)} to {estimate(after, 3)}"
-
-
-def show(folder: RunFolder, made: Callable[[Path], Sequence[str]] = lines) -> None:
-    """Prints the result of a run, lines that `made` makes from its folder, and where to look."""
-    if not folder.writes:
-        return
-    for line in made(folder.path):
-        print(line)  # noqa: T201 - the result
-    if folder.adapter.exists():
-        print(f"adapter: {folder.adapter}")  # noqa: T201 - where to look
-    print(f"policy: {folder.policy}\nreport: {folder.report}", flush=True)  # noqa: T201 - where to look

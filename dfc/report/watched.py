@@ -71,8 +71,11 @@ def show_finished(folder: RunFolder, lines: Lines = summary.lines) -> None:
 
 
 def _show(folder: RunFolder, lines: Lines) -> None:
-    if folder.writes:
-        run_page.build(folder.path)
-    summary.show(folder, lines)
-    if cost := str(Costs(folder)):
-        print(f"cost: {cost}", flush=True)  # noqa: T201 - the result
+    """Builds the page and prints the result, where to look, and the cost."""
+    if not folder.writes:
+        return
+    run_page.build(folder.path)
+    adapter = [f"adapter: {folder.adapter}"] if folder.adapter.exists() else []
+    cost = [f"cost: {spent}"] if (spent := str(Costs(folder))) else []
+    said = [*lines(folder.path), *adapter, f"policy: {folder.policy}", f"report: {folder.report}", *cost]
+    print("\n".join(said), flush=True)  # noqa: T201 - the result
