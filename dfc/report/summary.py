@@ -111,7 +111,8 @@ def lines(folder: Path) -> list[str]:
         found = {policy: records.get((game, "none", policy), Record()) for policy in _POLICIES}
         solved = {policy: f"{one.win}/{one.decided}" for policy, one in found.items() if one.decided}
         if len(solved) == 2:
-            change = estimate(Comparison(*found.values(), alone=True).difference, 3)
+            initial, final = found.values()
+            change = estimate(Comparison(initial, final, alone=True).difference, 3)
             both = f"from {' to '.join(solved.values())}, difference {change}"
         else:
             both = ", ".join(f"{policy} {share}" for policy, share in solved.items())
