@@ -380,8 +380,6 @@ def _player(
         stop = ("]",) if game.grammar.endswith("]") else ()
         most = game.max_reply_tokens or model_player.MAX_REPLY_TOKENS
         player = model_player.load_player(who, stop=stop, max_reply_length=most, enable_thinking=enable_thinking)
-    if player.departure is not None:
-        print(f"{who}: {player.departure}", file=out, flush=True)
     if player.legal_only:
         print(f"{who}: plays legal actions only, as in its run (rollout.legal_only)", file=out, flush=True)
     return player

@@ -1,6 +1,6 @@
 """Chat templates of strangers: one WeightsError each, within seconds; what a person is told of them."""
 
-import io
+import shutil
 import sys
 import threading
 
@@ -8,13 +8,16 @@ import hostile_folders
 import pytest
 from hostile_folders import GOOD, refused
 
+from dfc.config import ServingConfig
 from dfc.errors import WeightsError
 from dfc.games import registry
+from dfc.inference.engine import Engine
 from dfc.launch import play
 from dfc.models import chat_template
 from dfc.models.chat import ChatTokenizer
-from dfc.rollout import model_player
+from dfc.players.key_search import Secret
 from dfc.rollout.host import load_tokenizer
+from dfc.tools.serving import server
 
 folder = hostile_folders.folder  # the fixture
 
@@ -131,13 +134,15 @@ def test_the_tag_that_marks_replies_for_training_changes_nothing(folder):
     assert after.next_turn("[4]", closed=False) == before.next_turn("[4]", closed=False)
 
 
+DROPS = GOOD.replace(
+    "message['content'] + '<|end|>'",
+    "(message['content'] if loop.last else message['content'].split('</think>\\n\\n')[-1]) + '<|end|>'",
+)
+
+
 def test_a_departure_is_printed_once(folder, capsys):
-    drops = GOOD.replace(
-        "message['content'] + '<|end|>'",
-        "(message['content'] if loop.last else message['content'].split('</think>\\n\\n')[-1]) + '<|end|>'",
-    )
-    assert drops != GOOD
-    (folder / "chat_template.jinja").write_text(drops)
+    assert DROPS != GOOD
+    (folder / "chat_template.jinja").write_text(DROPS)
     expected = ChatTokenizer.load(folder).departure
     assert "leaves out the thoughts" in expected
     for _ in range(2):
@@ -150,13 +155,24 @@ def test_nothing_is_printed_where_nothing_departs(folder, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("simulator", [False, True])
-def test_a_departure_is_printed_before_a_person_plays(monkeypatch, simulator):
-    class Loaded:
-        def __init__(self, *_, **__):
-            self.departure, self.legal_only = "The chat template leaves something out.", False
+def departing(folder):
+    """A whole model whose template departs."""
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(hostile_folders.TINY / name, folder / name)
+    (folder / "chat_template.jinja").write_text(DROPS)
+    return ChatTokenizer.load(folder).departure
 
-    monkeypatch.setattr(model_player, "load_player", Loaded)
-    out = io.StringIO()
-    play._player("folder", registry.make("Nim-v0"), None, out=out, simulator=simulator)
-    assert out.getvalue() == "loading folder ...\nfolder: The chat template leaves something out.\n"
+
+@pytest.mark.parametrize("simulator", [False, True])
+def test_a_departure_is_printed_once_before_a_person_plays(folder, capsys, simulator):
+    departure = departing(folder)
+    play._player(str(folder), registry.make("Nim-v0"), None, out=sys.stdout, simulator=simulator)
+    assert capsys.readouterr().out == f"loading {folder} ...\n{folder}: {departure}\n"
+
+
+def test_a_departure_is_printed_once_before_a_model_is_served(folder, capsys, monkeypatch):
+    departure = departing(folder)
+    monkeypatch.setattr(Engine, "warm_up", lambda _: 0)
+    monkeypatch.setattr(server.Server, "run", lambda *_: None)
+    assert server.serve(str(folder), ServingConfig(port=0, slots=1, max_length=64), Secret("")) is None
+    assert capsys.readouterr().out == f"loading {folder} ...\n{folder}: {departure}\n"

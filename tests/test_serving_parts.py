@@ -4,21 +4,27 @@ import importlib
 import importlib.util
 import json
 import random
+import shutil
 import sys
 
+import jax
 import pytest
 import serving_clients
 
 import dfc.tools.serving
 from dfc.config import SamplingConfig, ServingConfig
 from dfc.errors import ConfigError
+from dfc.inference.engine import Engine
 from dfc.inference.protocol import EngineReply
 from dfc.launch import serve
+from dfc.models import huggingface
 from dfc.players.key_search import Secret
-from dfc.tools.serving import gate, requests, responses
+from dfc.players.player_specs import WeightsSource
+from dfc.tools.serving import gate, requests, responses, server
 from dfc.tools.serving.requests import RequestError
 
 HELLO = {"role": "user", "content": "Hello"}
+TINY = huggingface.resolve("tiny_player")
 
 
 def parse(**fields):
@@ -329,3 +335,37 @@ def test_every_setting_has_a_flag_with_its_meaning(capsys):
     shown = capsys.readouterr().out
     for name in ServingConfig.__dataclass_fields__:
         assert f"--{name} " in shown
+
+
+@pytest.mark.parametrize(
+    ("backend", "named", "held"),
+    [
+        ("gpu", {"dtype": "bfloat16"}, "bfloat16"),
+        ("tpu", {"dtype": None, "torch_dtype": "bfloat16"}, "bfloat16"),
+        ("gpu", {"torch_dtype": "float16"}, "bfloat16"),
+        ("gpu", {"dtype": "float32", "torch_dtype": "bfloat16"}, "float32"),
+        ("gpu", {}, "float32"),
+        ("cpu", {"dtype": "bfloat16"}, "float32"),
+    ],
+)
+def test_weights_and_cache_are_of_the_models_own_type_but_on_a_cpu(monkeypatch, tmp_path, backend, named, held):
+    folder = shutil.copytree(TINY, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    kept = {name: value for name, value in config.items() if name not in ("dtype", "torch_dtype")}
+    (folder / "config.json").write_text(json.dumps(kept | named))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(Engine, "warm_up", lambda _: 0)
+    engine = server.load(str(folder), ServingConfig(slots=1, max_length=64)).engine
+    for arrays in (engine._policies["policy"].weights, engine._cache):
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(arrays)} == {held}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_run_without_a_policy_yet_is_served_in_the_type_it_trains_in(monkeypatch, tmp_path, dtype):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    model = shutil.copytree(TINY, tmp_path / "model")
+    other = {"bfloat16": "float32", "float32": "bfloat16"}[dtype]
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"dtype": other, "torch_dtype": other}))
+    run = {"model": {"path": str(model), "dtype": dtype}}
+    assert server._own_type(WeightsSource(str(model), tmp_path, run)) == dtype

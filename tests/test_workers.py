@@ -2,16 +2,27 @@
 
 import dataclasses
 import json
+from unittest import mock
 
+import jax
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from dfc.config import EndpointConfig, Grpo, OpponentReplyConfig, PlayingRunConfig, RolloutConfig, SamplingConfig
+from dfc.config import (
+    EndpointConfig,
+    Grpo,
+    MeshConfig,
+    ModelConfig,
+    OpponentReplyConfig,
+    PlayingRunConfig,
+    RolloutConfig,
+    SamplingConfig,
+)
 from dfc.errors import ConfigError
 from dfc.evaluation.matches import match_specs
 from dfc.inference.sampling import Filters
 from dfc.models import huggingface
-from dfc.rollout.host import PolicyWeights
+from dfc.rollout.host import ModelHost, PolicyWeights
 from dfc.rollout.workers import RolloutWorkers
 
 GAMES = {"TicTacToe-v0": {}, "GuessTheNumber-v0": {}, "Nim-v0": {}}
@@ -97,3 +108,16 @@ def test_a_model_of_another_kind_is_refused_before_the_first_game(tmp_path, chan
         (folder / changed).write_text((folder / changed).read_text() + "\n")
     with pytest.raises(ConfigError, match=rf"opponent: '.*' \(.*\) has another {what} than model.path='tiny_player'"):
         workers_of().seat(str(folder))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_hosts_answer_together_and_play_dealt_games_apart(monkeypatch, processes):
+    made = mock.Mock()
+    monkeypatch.setattr("dfc.rollout.host.Engine", made)
+    monkeypatch.setattr(ModelHost, "initial_params", lambda _: {})
+    monkeypatch.setattr(jax, "process_count", lambda: processes)
+    rollout = dataclasses.replace(ROLLOUT, sharding="training")
+    # Queries are asked on every host: with conversations of its own, each would answer all of them.
+    ModelHost(ModelConfig(), rollout, slots=4, mesh=MeshConfig()).engine({}, sampling=SamplingConfig())
+    workers_of(rollout, mesh=MeshConfig())
+    assert [call.kwargs["hosts"] for call in made.call_args_list] == ["same", "same" if processes == 1 else "own"]

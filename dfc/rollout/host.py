@@ -39,8 +39,8 @@ class ModelHost:
     Attributes:
       source: its folder. model: its shape. tokenizer: with the setting of its chat template.
       mesh: devices as weights are loaded onto. playing_mesh: the same as engines split them.
-      apart: whether every host plays games of its own: each has whole copies of the model, or shards that no other host
-        shares.
+      apart: whether every host can play games of its own: each has whole copies of the model, or shards that no other
+        host shares.
       device: the hardware, as text.
     """
 
@@ -71,8 +71,7 @@ class ModelHost:
         """
         self._config, self._rollout, self._slots, self._nf4 = model, rollout, slots, nf4
         self.source: Path = huggingface.resolve(model.path)
-        shape, self.tokenizer_digest = trained_weights.kind_of(str(self.source))
-        self.model = dataclasses.replace(shape, dtype=model.dtype)
+        self.model = dataclasses.replace(trained_weights.kind_of(str(self.source))[0], dtype=model.dtype)
         devices = jax.devices()[:1] if mesh is None else None
         self.mesh = sharding.make_mesh(*dataclasses.astuple(mesh or MeshConfig()), devices=devices)
         self.playing_mesh = self.mesh
@@ -132,6 +131,7 @@ class ModelHost:
         params: Params,
         *,
         sampling: SamplingConfig,
+        hosts: Literal["same", "own"] = "same",
         other_sampling: Sequence[SamplingConfig] = (),
         plain_logprobs: bool = False,
         kept_sets: bool = False,
@@ -142,7 +142,6 @@ class ModelHost:
         """
         rollout, tokenizer = self._rollout, self.tokenizer
         longer = [text for text in rollout.stop if len(text) > 1]  # a single character is whole in one token
-        hosts: Literal["same", "own"] = "own" if self.apart else "same"
         return Engine(
             self.model,
             params,

@@ -34,7 +34,6 @@ class ModelPlayer:
 
     Attributes:
       generated_tokens: so far.
-      departure: one sentence on where the chat template would change earlier turns; None if it never does.
       thought: what the model's template writes of a block of thought where a reply begins; see `ChatTokenizer`.
     """
 
@@ -48,7 +47,7 @@ class ModelPlayer:
         """
         self._config, self._tokenizer, self._engine, self._policy = config, tokenizer, engine, policy
         self.generated_tokens = 0
-        self.departure, self.thought = tokenizer.departure, tokenizer.thought
+        self.thought = tokenizer.thought
         self._games: list[tuple[weakref.ref[Game], GameRng, dict[int, SeatTranscript]]] = []
 
     def act(self, game: Game, rng: GameRng) -> str:

@@ -249,6 +249,7 @@ class RolloutWorkers:
         engine = self.host.engine(
             self.initial_params,
             sampling=self._sampling,
+            hosts="own" if self.host.apart else "same",
             other_sampling=[] if reply is None else [reply],
             kept_sets=trained is not None and self._sampling.filtered,
         )

@@ -61,7 +61,7 @@ def load(path: str, config: ServingConfig) -> Policy:
         max_reply_length=config.max_length,
         decode_steps=config.decode_steps,
     )
-    model = ModelConfig(weights.folder, _own_type(weights.folder), default)
+    model = ModelConfig(weights.folder, _own_type(weights), default)
     host = ModelHost(model, rollout, slots=config.slots)
     for attempt in range(_TRIES):
         try:
@@ -81,12 +81,13 @@ def load(path: str, config: ServingConfig) -> Policy:
     )
 
 
-def _own_type(folder: str) -> Literal["float32", "bfloat16"]:
+def _own_type(weights: WeightsSource) -> Literal["float32", "bfloat16"]:
     """Returns the type that a model computes in: of the two the one nearest to its own; on a CPU float32 is faster."""
     if jax.default_backend() == "cpu":
         return "float32"
-    config = model_folders.read_json(huggingface.resolve(folder) / model_folders.CONFIG)
-    named = config.get("dtype", config.get("torch_dtype"))
+    config = weights.config and weights.config["model"]  # of a run that has no policy yet
+    config = config or model_folders.read_json(huggingface.resolve(weights.folder) / model_folders.CONFIG)
+    named = config.get("dtype") or config.get("torch_dtype")
     return "bfloat16" if named in ("bfloat16", "float16") else "float32"
 
 
@@ -259,8 +260,6 @@ def serve(
         with loading:
             policy = load(path, config)
         served = policy.served
-        if served.tokenizer.departure is not None:
-            say(f"{served.name}: {served.tokenizer.departure}")
         host, port = bound.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
         line = f"serving {served.name} ({served.policy}) at {address}; Ctrl-C ends it"
