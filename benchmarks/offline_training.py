@@ -52,8 +52,9 @@ from dfc.rows import training_rows as data_rows
 from dfc.samples import TokenBatch
 from dfc.stages.offline import make_loss
 from dfc.training.batch_logprobs import action_capacity
-from dfc.training.batches import Batches, UpdateRows
+from dfc.training.batches import Batches
 from dfc.training.optimizer import make_optimizer
+from dfc.training.row_shares import UpdateRows
 from dfc.training.trainer import Trainer
 
 CORES = 2

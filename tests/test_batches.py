@@ -1,14 +1,17 @@
 """Batches of a run over rows: everything once per epoch, the same everywhere, nothing lost in packing."""
 
+import grain
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies
 from offline_rows import pairs, segments_of, sequences, trimmed, write_pairs, write_sft
 
+from dfc.games.rng import derive_seed
 from dfc.packing import Segment, fill, lay_out, row_lengths
 from dfc.rows import training_rows
-from dfc.training.batches import Batches, UpdateRows, order
+from dfc.training.batches import Batches
+from dfc.training.row_shares import UpdateRows
 
 
 def source(tmp_path, found):
@@ -32,9 +35,9 @@ def batches(data, **options):
 )
 @hypothesis.settings(max_examples=40, deadline=None)
 def test_every_row_comes_once_per_epoch(count, batch_size, epochs, seed):
-    found = order(count, batch_size, epochs, seed)
+    found = UpdateRows(count, batch_size=batch_size, epochs=epochs, seed=seed)
     per_epoch = -(-count // batch_size)
-    assert len(found) == per_epoch * epochs
+    assert found.updates == per_epoch * epochs
     for epoch in range(epochs):
         updates = [found[epoch * per_epoch + update].tolist() for update in range(per_epoch)]
         assert [len(update) for update in updates[:-1]] == [batch_size] * (per_epoch - 1)
@@ -43,11 +46,22 @@ def test_every_row_comes_once_per_epoch(count, batch_size, epochs, seed):
 
 def test_the_order_follows_from_the_seed_and_differs_between_epochs():
     def epochs(seed):
-        found = order(50, 50, 2, seed)
+        found = UpdateRows(50, batch_size=50, epochs=2, seed=seed)
         return [found[0].tolist(), found[1].tolist()]
 
     assert epochs(3) == epochs(3)
     assert len({tuple(epoch) for seed in (3, 4) for epoch in epochs(seed)}) == 4
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(50, 8), (7, 3), (5, 9)])
+def test_the_order_is_that_of_the_library_batched_epoch_by_epoch(count, batch_size):
+    seed = derive_seed("order of rows", 11) % 2**32
+    library = grain.MapDataset.range(count).seed(seed).shuffle()
+    expected = library.batch(batch_size, batch_fn=np.asarray).repeat(3)
+    found = UpdateRows(count, batch_size=batch_size, epochs=3, seed=11)
+    assert found.updates == len(expected)
+    for update in range(found.updates):
+        np.testing.assert_array_equal(found[update], expected[update])
 
 
 # ---- layouts --------------------------------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ from dfc.rows import training_rows
 from dfc.runs.checkpoint import Checkpointer
 from dfc.runs.stop_signals import Interrupted
 from dfc.stages.offline import make_loss
-from dfc.training.batches import Batches, UpdateRows
+from dfc.training.batches import Batches
 from dfc.training.held_out import HeldOut, candidates, interval, kept
+from dfc.training.row_shares import UpdateRows
 from dfc.training.trainer import Trainer
 
 model = offline_runs.model  # the fixture

@@ -12,7 +12,8 @@ from dfc.config import Preference, Sft, TrainingConfig
 from dfc.models.sharding import make_mesh
 from dfc.rows import training_rows
 from dfc.stages.offline import make_loss
-from dfc.training.batches import Batches, UpdateRows
+from dfc.training.batches import Batches
+from dfc.training.row_shares import UpdateRows
 from dfc.training.trainer import Trainer
 
 CONFIG = tiny(vocabulary=1000, layers=1, heads=2, kv_heads=1, head_dim=16, tied_embedding=True)

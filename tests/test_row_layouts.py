@@ -18,7 +18,8 @@ from dfc.models import huggingface
 from dfc.models.chat import ChatTokenizer
 from dfc.records.trajectory_files import DatasetError
 from dfc.rows import training_rows
-from dfc.training.batches import Batches, UpdateRows
+from dfc.training.batches import Batches
+from dfc.training.row_shares import UpdateRows
 
 SYSTEM, ASK, NO = (
     {"role": "system", "content": "Help."},

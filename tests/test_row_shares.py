@@ -15,8 +15,7 @@ from dfc import validation
 from dfc.config import BatchConfig, CheckpointConfig
 from dfc.records.trajectory_files import DatasetError
 from dfc.rows import training_rows
-from dfc.training.batches import UpdateRows
-from dfc.training.row_shares import SharedOrder, joined
+from dfc.training.row_shares import UpdateRows, joined
 
 model = offline_runs.model  # the fixture
 
@@ -24,7 +23,7 @@ SHARES = strategies.sampled_from([(0.25,), (0.1,), (1 / 3,), (0.7,), (0.2, 0.3),
 
 
 def ordered(rows_, others, **settings):
-    return SharedOrder(rows_, others, **{"batch_size": 8, "epochs": 2, "seed": 0} | settings)
+    return UpdateRows(rows_, others=others, **{"batch_size": 8, "epochs": 2, "seed": 0} | settings)
 
 
 @hypothesis.given(strategies.integers(1, 40), SHARES, strategies.integers(3, 20), strategies.integers(0, 2**40))
@@ -35,8 +34,8 @@ def test_an_epoch_is_every_row_of_the_data_once_and_shares_are_met_to_less_than_
     batch_size = max(batch_size, 2 * len(shares))
     found = ordered(count, others, batch_size=batch_size, seed=seed)
     edges = np.cumsum([0, count, *sizes])
-    per_epoch = len(found) // 2
-    assert len(found) == 2 * per_epoch
+    per_epoch = found.updates // 2
+    assert found.updates == 2 * per_epoch
     for epoch in range(2):
         own, so_far, taken = [], 0, np.zeros(len(sizes), int)
         for update in range(epoch * per_epoch, (epoch + 1) * per_epoch):
@@ -50,14 +49,14 @@ def test_an_epoch_is_every_row_of_the_data_once_and_shares_are_met_to_less_than_
                 assert 0 <= so_far * Fraction(str(share)) - taken[file] < 1
         assert sorted(own) == list(range(count))
         assert (update + 1) % per_epoch == 0
-    assert found.counts(len(found)) == [2 * count, *(2 * taken)]
+    assert found.counts() == [2 * count, *(2 * taken)]
 
 
 def test_a_quarter_of_every_four_rows_is_one_row():
     found = ordered(30, [(7, 0.25)], batch_size=4, epochs=1)
     # Nine times three rows of the data and one further; then the three that are left.
-    assert [int((found[n] >= 30).sum()) for n in range(len(found))] == [1] * 9 + [0]
-    assert [len(found[n]) for n in range(len(found))] == [4] * 9 + [3]
+    assert [int((found[n] >= 30).sum()) for n in range(found.updates)] == [1] * 9 + [0]
+    assert [len(found[n]) for n in range(found.updates)] == [4] * 9 + [3]
 
 
 def test_a_further_file_is_gone_through_again_and_again_in_orders_of_its_own():
@@ -70,9 +69,9 @@ def test_a_further_file_is_gone_through_again_and_again_in_orders_of_its_own():
 def test_rows_follow_from_the_seed_and_the_number_alone():
     others = [(9, 0.3), (4, 0.2)]
     found, same, another = (ordered(50, others, seed=seed) for seed in (1, 1, 2))
-    for update in (len(found) - 1, 3, 0):
+    for update in (found.updates - 1, 3, 0):
         np.testing.assert_array_equal(found[update], same[update])
-    assert any(found[n].tolist() != another[n].tolist() for n in range(len(found)))
+    assert any(found[n].tolist() != another[n].tolist() for n in range(found.updates))
     epochs = [np.concatenate([found[n] for n in part]) for part in (range(13), range(13, 26))]
     assert epochs[0].tolist() != epochs[1].tolist()
 

@@ -54,11 +54,10 @@ from dfc.runs.stop_signals import Stop
 from dfc.samples import TokenBatch
 from dfc.stages.rows_run import RowsRun, State
 from dfc.training import reference_logprobs
-from dfc.training.batches import Batch, Batches, UpdateRows
+from dfc.training.batches import Batch, Batches
 from dfc.training.held_out import HeldOut
 from dfc.training.optimizer import learning_rate, make_optimizer
-from dfc.training.reference_logprobs import ReferenceLogprobs
-from dfc.training.row_shares import joined
+from dfc.training.row_shares import UpdateRows, joined
 from dfc.training.run import loop
 from dfc.training.trainer import LossFunction, Trainer, Update
 
@@ -92,11 +91,21 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
 
     # ---- reference ----------------------------------------------------------------------------------------------
     def packed(some: TrainingRows, which: UpdateRows, frozen: Params | None) -> Batches:
-        own = _own_rows(mesh)
-        reference = None
-        if reads_reference(config):
-            reference = _reference(config, folder, stop, source, some, trainer, params, frozen, own)
+        own, reference = _own_rows(mesh), None
         shape = {"row_length": config.batch.row_length, "micro_batch_rows": config.batch.micro_batch_rows}
+
+        def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
+            found = trainer.logprobs(params, batches, base_params=frozen, check_stop=stop.check_stop)
+            return [multihost.to_host(x) for x in found]
+
+        if reads_reference(config):
+            name = ""
+            if multihost.is_primary():  # reads all of the weights
+                name = reference_logprobs.key(source, some, dtype=config.model.dtype, base=config.adapter.base)
+            name = multihost.broadcast(name)
+            reference = reference_logprobs.obtain(
+                some, name, compute, run_folder=folder.path, own=own, stop=stop, halves=trainer.halves, **shape
+            )
         return Batches(some, which, **shape, own=own, reference=reference, halves=trainer.halves)
 
     batches = packed(data.rows, data.update_rows, base_params)
@@ -115,18 +124,9 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     _say_padding(batches)
 
     # ---- updates ------------------------------------------------------------------------------------------------
+    checkpoints = Checkpointer(folder.checkpoints, keep=config.checkpoint.keep)
     run_ = RowsRun(
-        folder,
-        stop,
-        Checkpointer(folder.checkpoints, keep=config.checkpoint.keep),
-        config,
-        source,
-        None,
-        trainer,
-        params,
-        base_params,
-        data.digests,
-        held_out,
+        folder, stop, checkpoints, config, source, None, trainer, params, base_params, data.digests, held_out
     )
     del base_params
     state = _train(run_, batches)
@@ -136,12 +136,7 @@ def run(config: Config, folder: RunFolder, stop: Stop) -> None:
     policy = None if held_out is None else held_out.policy()
     policy = trainer.policy(state.params) if policy is None else policy
     run_.write_played(policy, folder.policy, folder.adapter)
-    _write_summary(
-        folder,
-        objective=_objective(config),
-        rows={str(file.path): len(file) for file in data.files},
-        held_out=None if held_out is None else {"data": config.held_out.data, **held_out.summary()},
-    )
+    _write_summary(config, folder, data.files, held_out)
     folder.finish()
     if held_out is not None:
         held_out.remove()
@@ -214,7 +209,7 @@ def _update_rows(config: Config, files: Sequence[TrainingRows]) -> UpdateRows:
         others=[(len(file), share) for file, share in zip(others, config.data_shares.values(), strict=True)],
         max_updates=config.max_updates,
     )
-    for file, count in zip(files, found.counts(), strict=bool(others)):
+    for file, count in zip(files, found.counts() if others else [], strict=bool(others)):
         if not count:
             raise DatasetError(
                 f"{file.path}: none of its {len(file)} rows would be trained on in {found.updates} updates of "
@@ -234,39 +229,6 @@ def _own_rows(mesh: jax.sharding.Mesh) -> Callable[[tuple[int, int]], Collection
         return {row for place in places if place is not None for row in range(shape[0])[place[0]]}
 
     return own
-
-
-def _reference(
-    config: Config,
-    folder: RunFolder,
-    stop: Stop,
-    source: Location,
-    rows: TrainingRows,
-    trainer: Trainer,
-    params: Params,
-    base_params: Params | None,
-    own: Callable[[tuple[int, int]], Collection[int] | None],
-) -> ReferenceLogprobs:
-    def compute(batches: Sequence[TokenBatch]) -> list[np.ndarray]:
-        return [
-            multihost.to_host(x)
-            for x in trainer.logprobs(params, batches, base_params=base_params, check_stop=stop.check_stop)
-        ]
-
-    name = ""
-    if multihost.is_primary():  # reads all of the weights
-        name = reference_logprobs.key(source, rows, dtype=config.model.dtype, base=config.adapter.base)
-    return reference_logprobs.obtain(
-        rows,
-        multihost.broadcast(name),
-        compute,
-        run_folder=folder.path,
-        row_length=config.batch.row_length,
-        micro_batch_rows=config.batch.micro_batch_rows,
-        own=own,
-        stop=stop,
-        halves=trainer.halves,
-    )
 
 
 def _say_padding(batches: Batches) -> None:
@@ -310,8 +272,17 @@ def _train(run: RowsRun, batches: Batches) -> State:
 
     def once(state: State) -> _Done:
         begun, batch, number = time.perf_counter(), next(upcoming), state.done
+        drops = config.adapter.rank and config.adapter.dropout
         try:
-            update = _update(config, trainer, state.params, state.optimizer, run.base_params, batch, number, run.stop)
+            update = trainer.update(
+                state.params,
+                state.optimizer,
+                batch.micro_batches,
+                base_params=run.base_params,
+                dropout_seed=derive_seed("adapter dropout", config.seed, number) % 2**32 if drops else None,
+                donate=True,
+                check_stop=run.stop.check_stop,
+            )
         except DivergenceError as error:
             raise DivergenceError(f"update {number + 1}: {error}") from None
         state.params, state.optimizer, state.done = update.params, update.optimizer_state, number + 1
@@ -414,32 +385,6 @@ def make_loss(config: Config, shortest: int) -> LossFunction:
     return loss
 
 
-def _update(
-    config: Config,
-    trainer: Trainer,
-    params: Params,
-    state: Any,  # noqa: ANN401 - of the optimizer
-    base_params: Params | None,
-    batch: Batch,
-    number: int,
-    stop: Stop,
-) -> Update:
-    dropout = config.adapter.rank and config.adapter.dropout
-    return trainer.update(
-        params,
-        state,
-        batch.micro_batches,
-        base_params=base_params,
-        dropout_seed=_dropout_seed(config, number) if dropout else None,
-        donate=True,
-        check_stop=stop.check_stop,
-    )
-
-
-def _dropout_seed(config: Config, update: int) -> int:
-    return derive_seed("adapter dropout", config.seed, update) % 2**32
-
-
 def _metrics(update: Update, batch: Batch, rate: optax.Schedule, number: int, *, drift: bool) -> dict[str, float]:
     found = {
         "loss": update.loss,
@@ -464,23 +409,11 @@ def _objective(config: Config) -> str:
     return "supervised" if isinstance(config, Sft) else "preference"
 
 
-def _write_summary(
-    folder: RunFolder,
-    *,
-    objective: str,
-    rows: Mapping[str, int],
-    held_out: Mapping[str, Any] | None = None,
-) -> None:
-    """Writes ``summary.json`` from what was recorded, of every start of the run.
-
-    Args:
-      folder: of the run.
-      objective: what was learned, by its name in records.
-      rows: how many the file of the data has, and those that a share came from.
-      held_out: the checks of rows held out and what was kept (`dfc.training.held_out.HeldOut.summary`).
-    """
+def _write_summary(config: Config, folder: RunFolder, files: Sequence[TrainingRows], held_out: HeldOut | None) -> None:
+    """Writes ``summary.json`` from what was recorded, of every start of the run."""
     if not folder.writes:
         return
+    rows = {str(file.path): len(file) for file in files}
     records = folder.records("metrics")
     tenth = max(1, len(records) // 10)
     data, *others = rows
@@ -489,7 +422,7 @@ def _write_summary(
         return sum(float(record["metrics"][name]) for record in some) / len(some)
 
     summary: dict[str, Any] = {
-        "objective": objective,
+        "objective": _objective(config),
         "data": data,
         "rows": rows[data],
         "updates": len(records),
@@ -503,7 +436,7 @@ def _write_summary(
     if others:
         summary["further_data"] = {other: rows[other] for other in others}
     if held_out is not None:
-        summary["held_out"] = dict(held_out)
+        summary["held_out"] = {"data": config.held_out.data, **held_out.summary()}
     write_json(folder.path / _SUMMARY, summary, indent=2)
 
 

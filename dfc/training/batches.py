@@ -5,17 +5,16 @@ same after a restart and on every host. A host fills in only the rows of a batch
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
 
 import grain
 import numpy as np
 
-from dfc.games.rng import derive_seed
 from dfc.packing import Halves, Layout, Segment, fill, lay_out
 from dfc.rows.training_rows import TrainingRows
 from dfc.samples import TokenBatch
-from dfc.training.row_shares import SharedOrder
+from dfc.training.row_shares import UpdateRows
 
 _AHEAD = 2  # updates packed ahead; each is as large as its micro-batches
 
@@ -42,47 +41,6 @@ class Batch:
     num_tokens: int
     actions: int
     places: int
-
-
-def order(rows: int, batch_size: int, epochs: int, seed: int) -> Any:  # noqa: ANN401 - grain carries no types
-    """Returns the row numbers of every update, int64 [at most batch_size], as a grain MapDataset.
-
-    Each epoch has every row once, in an order of its own; its last update has the remainder.
-    """
-    numbers = grain.MapDataset.range(rows).seed(derive_seed("order of rows", seed) % 2**32).shuffle()
-    return numbers.batch(batch_size, batch_fn=lambda chosen: np.asarray(chosen, np.int64)).repeat(epochs)
-
-
-class UpdateRows:
-    """Which rows each of the `updates` of a run has.
-
-    Rows of `others`, further files with their shares (`dfc.training.row_shares`), are numbered after those of the data.
-    The run ends after `max_updates`; 0: after all `epochs`.
-    """
-
-    def __init__(
-        self,
-        rows: int,
-        *,
-        batch_size: int,
-        epochs: int,
-        seed: int,
-        others: Sequence[tuple[int, float]] = (),
-        max_updates: int = 0,
-    ) -> None:
-        self._order: Any = order(rows, batch_size, epochs, seed)
-        if others:
-            self._order = SharedOrder(rows, others, batch_size=batch_size, epochs=epochs, seed=seed)
-        self.updates: int = min(len(self._order), max_updates or len(self._order))
-
-    def __getitem__(self, update: int) -> np.ndarray:
-        """Returns the row numbers of an update, from 0: int64 [at most batch_size]."""
-        found: np.ndarray = self._order[update]
-        return found
-
-    def counts(self) -> list[int]:
-        """Returns how many rows of the data and of every further file the run trains on; of the data alone: none."""
-        return self._order.counts(self.updates) if isinstance(self._order, SharedOrder) else []
 
 
 def sides_of(rows: TrainingRows, reference: SideLogprobs | None) -> Callable[[int], list[Segment]]:
