@@ -218,7 +218,7 @@ def read_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = Fal
     Raises:
       DatasetError: the file is cut, damaged, of another schema version, or lacks a column.
     """
-    with open_part(path, columns, coded=coded) as file, _damage(path):
+    with open_part(path, columns, coded=coded) as file, damage(path):
         return file.read(list(columns))
 
 
@@ -251,7 +251,7 @@ def refuse_inflated(path: Path, metadata: pq.FileMetaData) -> None:
 def open_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = False) -> Iterator[pq.ParquetFile]:
     """Opens a part as a pyarrow ParquetFile whose columns are what they should be; arguments as for `read_part`."""
     dictionaries = [name for name in columns if coded and name in _CODED]
-    with _damage(path):
+    with damage(path):
         file = pq.ParquetFile(path, read_dictionary=dictionaries, page_checksum_verification=True)
     with file:
         refuse_inflated(path, file.metadata)
@@ -260,14 +260,13 @@ def open_part(path: Path, columns: Sequence[str] = COLUMNS, *, coded: bool = Fal
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def damage(path: Path, hint: str = "copy it again, or delete it, and its tasks are collected again") -> Iterator[None]:
+    """Raises what the reader of Parquet raises in the block as DatasetError, with what to do about the file."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetError(
-            f"{path}: cannot be read: {' '.join(str(error).split())}; it was cut or damaged after it was "
-            "complete: copy it again, or delete it, and its tasks are collected again"
-        ) from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())
+        raise DatasetError(f"{path}: cannot be read: {said}; the file is cut or damaged: {hint}") from error
 
 
 def _check_schema(path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> None:
@@ -371,7 +370,7 @@ def _runs(
     size = start = stop = 0
     for number in np.unique(part):
         path, last = columns.parts[number], int(np.searchsorted(part, number, side="right"))
-        with open_part(path, names) as file, _damage(path):
+        with open_part(path, names) as file, damage(path):
             for piece in _taken(path, file, columns.row[wanted[by_file[stop:last]]], names):
                 pieces.append(piece if piece.schema.equals(schema) else piece.cast(schema))
                 size, stop = size + piece.nbytes, stop + piece.num_rows
@@ -410,7 +409,7 @@ def part_trajectories(path: Path) -> Iterator[Trajectory]:
         start = 0
         names = [*COLUMNS, *(name for name in BRANCH_COLUMNS if name in file.schema_arrow.names)]
         for number in range(file.metadata.num_row_groups):
-            with _damage(path):
+            with damage(path):
                 table = file.read_row_group(number, names)
             yield from _rows(path, start, table)
             start += table.num_rows

@@ -10,10 +10,11 @@ A file is checked to its end before anything of it is handed out.
 """
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +24,9 @@ from dfc.models.chat import ChatTokenizer
 from dfc.records.trajectories import Message
 from dfc.records.trajectory_files import DatasetError, write_atomically
 from dfc.rows.conversation_fields import BadRow, Said, absent, listed, messages_of, meta_of, refuse_fields
-from dfc.rows.row_files import MAX_ROW_BYTES, file_rows, row_place
+from dfc.rows.row_files import MAX_ROW_BYTES, parsed_rows
 
 Scalar: TypeAlias = str | int | float | bool | None
-_T = TypeVar("_T")
 Layout = Literal["explicit", "implicit"]
 SupervisedLayout = Literal["messages", "prompt_completion"]
 CONVERSATION_COLUMNS = ("messages", "conversation", "chat")
@@ -119,7 +119,7 @@ def read_conversations(
             raise BadRow(f"{name}: no reply of it is trained on (weight 0 or train false); drop the row")
         return Conversation(messages, meta_of(row), untrained=said.untrained)
 
-    return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
+    return parsed_rows(path, parse, max_row_bytes)
 
 
 def read_pairs(
@@ -158,17 +158,7 @@ def read_pairs(
             )
         return ConversationPair(chosen, rejected, meta_of(row), context)
 
-    return [_parsed(path, number, row, parse) for number, row in file_rows(path, max_row_bytes)]
-
-
-def _parsed(path: Path, number: int, row: object, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
-    if not isinstance(row, Mapping):
-        what = f"expected an object with named columns, got {type(row).__name__}"
-        raise DatasetError(f"{row_place(path, number)}: {what}; write one per line")
-    try:
-        return parse(row)
-    except BadRow as bad:
-        raise DatasetError(f"{row_place(path, number)}: {bad}") from None
+    return parsed_rows(path, parse, max_row_bytes)
 
 
 _SIDES = ("chosen", "rejected")
@@ -339,25 +329,16 @@ def _extra(meta: Mapping[str, Scalar]) -> dict[str, Any]:
 def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
     if path.suffix not in (".jsonl", ".parquet"):
         raise DatasetError(f"{path}: expected a file ending in .jsonl or .parquet; give it such a name")
-    written = 0
-    if path.suffix == ".parquet":
-        kept = list(rows)
-        written = len(kept)
-        if written:
-            write_atomically(pa.Table.from_pylist(kept), path)
-    else:
-        with replacing(path, errors="strict") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                written += 1
-            _refuse_nothing(path, written)
-    _refuse_nothing(path, written)
-    return written
-
-
-def _refuse_nothing(path: Path, written: int) -> None:
-    if not written:
+    first = next(rows, None)
+    if first is None:
         raise DatasetError(f"{path}: nothing to write; select rows that exist, an empty file would train on nothing")
+    every = itertools.chain([first], rows)
+    if path.suffix == ".parquet":
+        kept = list(every)
+        write_atomically(pa.Table.from_pylist(kept), path)
+        return len(kept)
+    with replacing(path, errors="strict") as file:
+        return sum(bool(file.write(json.dumps(row, ensure_ascii=False) + "\n")) for row in every)
 
 
 # ---- between tables, conversations and tokens -----------------------------------------------------------------------

@@ -15,8 +15,8 @@ from typing import Any
 from dfc.errors import shown
 from dfc.files import half_a_pair, make_folder, replacing
 from dfc.records.trajectory_files import DatasetError
-from dfc.rows.conversation_fields import absent
-from dfc.rows.row_files import MAX_ROW_BYTES, file_rows, row_place
+from dfc.rows.conversation_fields import BadRow, absent
+from dfc.rows.row_files import MAX_ROW_BYTES, parsed_rows
 from dfc.scoring.scorer import LONGEST_ANSWER
 
 NO_DATASET = "all"  # what rows without a data set are counted under
@@ -51,16 +51,14 @@ def read_instructions(
       DatasetError: the file cannot be read, or a row has no instruction, one that is too long to be judged, one that
         goes on in ``input`` or another field, or a data set of a reserved name; file, row and the fix are named.
     """
-    found: dict[Instruction, None] = {}
-    for number, row in file_rows(path, max_row_bytes):
-        if most and number >= most:
-            break
-        one = _instruction(path, number, row)
+
+    def parse(row: Mapping[str, Any]) -> Instruction:
+        one = _instruction(row)
         if one.dataset in reserved:
-            what = f"dataset {one.dataset!r} is what the tables call another row; give it another name"
-            raise DatasetError(f"{row_place(path, number)}: {what}")
-        found[one] = None
-    return list(found)
+            raise BadRow(f"dataset {one.dataset!r} is what the tables call another row; give it another name")
+        return one
+
+    return list(dict.fromkeys(parsed_rows(path, parse, max_row_bytes, most=most)))
 
 
 def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_bytes: int = MAX_ROW_BYTES) -> list[str]:
@@ -74,15 +72,15 @@ def read_outputs(path: Path, instructions: Sequence[Instruction], *, max_row_byt
         instruction has no answer.
     """
     known: dict[str, dict[str, str]] = collections.defaultdict(dict)
-    for number, row in file_rows(path, max_row_bytes):
-        asked = _instruction(path, number, row)
-        output = row.get("output")
+
+    def parse(row: Mapping[str, Any]) -> None:
+        asked, output = _instruction(row), row.get("output")
         if not isinstance(output, str) or half_a_pair(output):
-            what = f"output must be a text that UTF-8 can encode, got {shown(output)}"
-            raise DatasetError(f"{row_place(path, number)}: {what}")
+            raise BadRow(f"output must be a text that UTF-8 can encode, got {shown(output)}")
         if known[asked.text].setdefault(asked.dataset, output) != output:
-            what = f"answers {asked.text[:80]!r} otherwise than an earlier row; leave one of them out"
-            raise DatasetError(f"{row_place(path, number)}: {what}")
+            raise BadRow(f"answers {asked.text[:80]!r} otherwise than an earlier row; leave one of them out")
+
+    parsed_rows(path, parse, max_row_bytes)
     found, absent = [], []
     for one in instructions:
         outputs = known.get(one.text, {})
@@ -116,30 +114,27 @@ def write_outputs(path: Path, instructions: Sequence[Instruction], outputs: Iter
         file.write(json.dumps(rows, indent=1))
 
 
-def _instruction(path: Path, number: int, row: object) -> Instruction:
-    def bad(what: str) -> DatasetError:
-        return DatasetError(f"{row_place(path, number)}: {what}")
-
-    if not isinstance(row, Mapping):
-        raise bad(f"expected an object with a text named instruction, got {type(row).__name__}")
+def _instruction(row: Mapping[str, Any]) -> Instruction:
     text = _text(row, "instruction")
     if not text:
         hint = "expected AlpacaEval's layout; add it, or leave the row out"
-        raise bad(f"instruction must be a text that is not empty, got {shown(row.get('instruction'))}; {hint}")
+        raise BadRow(f"instruction must be a text that is not empty, got {shown(row.get('instruction'))}; {hint}")
     if len(text) > LONGEST_ANSWER:
-        raise bad(f"instruction has {len(text)} characters, and at most {LONGEST_ANSWER} are judged; leave the row out")
+        raise BadRow(
+            f"instruction has {len(text)} characters, and at most {LONGEST_ANSWER} are judged; leave the row out"
+        )
     if half_a_pair(text):
-        raise bad(f"instruction {shown(text)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
+        raise BadRow(f"instruction {shown(text)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
     if row.get("input"):
-        raise bad("has an input beside its instruction; write both into instruction, as one text")
+        raise BadRow("has an input beside its instruction; write both into instruction, as one text")
     for name in _OF_THE_QUESTION:
         if not absent(row.get(name)):
-            raise bad(
+            raise BadRow(
                 f"has {name} beside its instruction, which would not be asked; write it into instruction, or drop it"
             )
     dataset = row.get("dataset")
     if dataset is not None and not isinstance(dataset, str):
-        raise bad(f"dataset must be a text, got {shown(dataset)}")
+        raise BadRow(f"dataset must be a text, got {shown(dataset)}")
     return Instruction(text, dataset or NO_DATASET)
 
 

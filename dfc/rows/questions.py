@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from dfc.errors import shown
 from dfc.files import half_a_pair
-from dfc.records.trajectory_files import DatasetError
-from dfc.rows.row_files import MAX_ROW_BYTES, file_rows, row_place
+from dfc.rows.conversation_fields import BadRow
+from dfc.rows.row_files import MAX_ROW_BYTES, parsed_rows
 from dfc.scoring.programs import ProgramTests
 
 Kind = Literal["mathematics", "programs"]
@@ -44,10 +44,6 @@ class Question:
         return "programs" if isinstance(self.reference, ProgramTests) else "mathematics"
 
 
-class _Bad(Exception):  # noqa: N818 - carried to where file and row are known
-    """What is wrong with a row, and the fix."""
-
-
 def read_questions(path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BYTES) -> list[Question]:
     """Returns the questions of a file, all of them checked; one that is there twice is returned once.
 
@@ -59,42 +55,37 @@ def read_questions(path: Path, *, most: int = 0, max_row_bytes: int = MAX_ROW_BY
         row that asks the same, or tests that cannot be run; the file, the row and the fix are named.
     """
     found: dict[str, Question] = {}
-    for number, row in file_rows(path, max_row_bytes):
-        if most and number >= most:
-            break
-        try:
-            question = _read(row)
-        except _Bad as bad:
-            raise DatasetError(f"{row_place(path, number)}: {bad}") from None
+
+    def parse(row: Mapping[str, Any]) -> None:
+        question = _read(row)
         if found.setdefault(question.query, question) != question:
-            what = "asks what an earlier row asks and has another result; leave one of them out"
-            raise DatasetError(f"{row_place(path, number)}: {what}")
+            raise BadRow("asks what an earlier row asks and has another result; leave one of them out")
+
+    parsed_rows(path, parse, max_row_bytes, most=most)
     return list(found.values())
 
 
-def _read(row: object) -> Question:
-    if not isinstance(row, Mapping):
-        raise _Bad(f"expected an object with named columns, got {type(row).__name__}")
+def _read(row: Mapping[str, Any]) -> Question:
     for columns, read in _LAYOUTS:
         if all(any(name in row for name in one.split("|")) for one in columns):
             return read(row)
     wanted = "; ".join(" and ".join(columns).replace("|", " or ") for columns, _ in _LAYOUTS)
-    raise _Bad(f"has the columns {shown(list(row))}; expected those of one layout: {wanted}")
+    raise BadRow(f"has the columns {shown(list(row))}; expected those of one layout: {wanted}")
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise _Bad(f"{name} must be a text that is not empty, got {shown(value)}")
+        raise BadRow(f"{name} must be a text that is not empty, got {shown(value)}")
     if half_a_pair(value):
-        raise _Bad(f"{name} {shown(value)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
+        raise BadRow(f"{name} {shown(value)} holds half a surrogate pair, which UTF-8 cannot encode; correct it")
     return value
 
 
 def _texts(row: Mapping[str, Any], name: str) -> list[str]:
     value = row.get(name)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _Bad(f"{name} must be a list of texts, got {shown(value)}")
+        raise BadRow(f"{name} must be a list of texts, got {shown(value)}")
     return value
 
 
@@ -103,7 +94,7 @@ def _texts(row: Mapping[str, Any], name: str) -> list[str]:
 
 def _mathematics(question: str, result: str | None, where: str) -> Question:
     if result is None or not result.strip() or len(result) > _LONGEST_RESULT:
-        raise _Bad(f"no result {where} of at most {_LONGEST_RESULT} characters; leave the row out, or add it")
+        raise BadRow(f"no result {where} of at most {_LONGEST_RESULT} characters; leave the row out, or add it")
     asked = f"{question.strip()}\n\nThink step by step. Write the result at the end, in \\boxed{{}}."
     return Question(asked, result.strip())
 
@@ -140,7 +131,7 @@ def boxed(text: str) -> str | None:
 
 def _program(asked: str, tests: ProgramTests) -> Question:
     if (problem := tests.problem()) is not None:
-        raise _Bad(f"{problem}; leave the row out, or correct it")
+        raise BadRow(f"{problem}; leave the row out, or correct it")
     return Question(asked, tests)
 
 

@@ -6,16 +6,17 @@ JSON's reader takes the last one, and so are two columns of one name.
 
 import collections
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dfc.records.trajectory_files import DatasetError, refuse_inflated
-from dfc.rows.conversation_fields import listed
+from dfc.records.trajectory_files import DatasetError, damage, refuse_inflated
+from dfc.rows.conversation_fields import BadRow, listed
 
+_T = TypeVar("_T")
 SUFFIXES = (".jsonl", ".json", ".parquet")
 MAX_ROW_BYTES = 16 * 2**20  # of a row, unless the caller says otherwise
 _LARGEST_ARRAY = 2**30  # bytes of a file that is one JSON array, which is read whole
@@ -48,23 +49,39 @@ def file_rows(path: Path, largest: int = MAX_ROW_BYTES) -> Iterator[tuple[int, A
         raise DatasetError(f"{path}: no row; export it again, or leave this group out")
 
 
+def parsed_rows(
+    path: Path, parse: Callable[[Mapping[str, Any]], _T], largest: int = MAX_ROW_BYTES, *, most: int = 0
+) -> list[_T]:
+    """Returns the rows of a file, each an object, as `parse` reads them; of the first `most` rows, 0: of all.
+
+    Raises:
+      DatasetError: as for `file_rows`, or what `parse` raises as BadRow, with file and row.
+    """
+    found = []
+    for number, row in file_rows(path, largest):
+        if most and number >= most:
+            break
+        if not isinstance(row, Mapping):
+            what = f"expected an object with named columns, got {type(row).__name__}; write one per line"
+            raise DatasetError(f"{row_place(path, number)}: {what}")
+        try:
+            found.append(parse(row))
+        except BadRow as bad:
+            raise DatasetError(f"{row_place(path, number)}: {bad}") from None
+    return found
+
+
 def _parquet_rows(path: Path, largest: int) -> Iterator[Any]:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            refuse_inflated(path, file.metadata)
-            names = file.schema_arrow.names
-            if len(set(names)) != len(names):
-                twice = listed(name for name, times in collections.Counter(names).items() if times > 1)
-                raise DatasetError(f"{path}: two columns are called {twice}, and one would be dropped; rename one")
-            start = 0
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                yield from _values(path, start, batch, largest)
-                start += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetError(
-            f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: "
-            "download or export it again"
-        ) from error
+    with damage(path, "download or export it again"), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        refuse_inflated(path, file.metadata)
+        names = file.schema_arrow.names
+        if len(set(names)) != len(names):
+            twice = listed(name for name, times in collections.Counter(names).items() if times > 1)
+            raise DatasetError(f"{path}: two columns are called {twice}, and one would be dropped; rename one")
+        start = 0
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            yield from _values(path, start, batch, largest)
+            start += batch.num_rows
 
 
 def _values(path: Path, start: int, batch: pa.RecordBatch, largest: int) -> list[Any]:

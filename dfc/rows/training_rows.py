@@ -9,7 +9,7 @@ stays in memory at 5 bytes a token.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dfc.models.chat import ChatTokenizer
 from dfc.records.trajectories import BRANCH_COLUMNS, COLUMNS, Message
-from dfc.records.trajectory_files import DatasetError, refuse_inflated
+from dfc.records.trajectory_files import DatasetError, damage, refuse_inflated
 from dfc.rows.conversation_fields import describes, listed
 from dfc.rows.conversations import encode, read_conversations, read_pairs
 from dfc.rows.preference_pairs import PAIRS_FILE, SFT_FILE
@@ -27,6 +27,7 @@ from dfc.rows.row_files import MAX_ROW_BYTES, SUFFIXES
 
 DATA_FOLDER, TABLES = "data", "tables.md"  # in the run folder of build_data and build_dialogues
 _ENCODED_AT_ONCE = 256
+_HINT = "copy it again, or build it again"
 _LOOKED_AT = 8  # rows whose messages are compared with their tokens
 _SIDES = ("chosen", "rejected")
 
@@ -178,14 +179,11 @@ def read(
 def _refuse_other_tokenizer(rows: TrainingRows, column: str, tokenizer: ChatTokenizer) -> None:
     """Raises unless some rows, spread over the file, begin with the tokens the tokenizer makes of their messages."""
     looked_at: dict[int, list[dict[str, str]]] = {}
-    try:
-        with pq.ParquetFile(rows.path, page_checksum_verification=True) as file:
-            number = file.metadata.num_row_groups
-            starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in range(number))])
-            for group in sorted({part * number // _LOOKED_AT for part in range(_LOOKED_AT)}):
-                looked_at[int(starts[group])] = file.read_row_group(group, [column])[column][0].as_py()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _damaged(rows.path, error) from error
+    with damage(rows.path, _HINT), pq.ParquetFile(rows.path, page_checksum_verification=True) as file:
+        number = file.metadata.num_row_groups
+        starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for group in range(number))])
+        for group in sorted({part * number // _LOOKED_AT for part in range(_LOOKED_AT)}):
+            looked_at[int(starts[group])] = file.read_row_group(group, [column])[column][0].as_py()
     for row, messages in looked_at.items():
         system = messages[0]["content"] if messages[0]["role"] == "system" else None
         first = messages[0 if system is None else 1]
@@ -221,28 +219,16 @@ def _refuse_other_prompts(rows: TrainingRows, names: Sequence[str]) -> None:
 # ---- files of tokens ------------------------------------------------------------------------------------------------
 
 
-def _damaged(path: Path, error: Exception) -> DatasetError:
-    return DatasetError(
-        f"{path}: cannot be read: {' '.join(str(error).split())}; the file is cut or damaged: copy it again, or build "
-        "it again"
-    )
-
-
 def _schema_names(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file; name what build_data made, or a file that was downloaded")
-    try:
+    with damage(path, _HINT):
         return tuple(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
 
 
 def _column(path: Path, name: str) -> list[Any]:
-    try:
-        found: list[Any] = pq.read_table(path, columns=[name])[name].to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
-    return found
+    with damage(path, _HINT):
+        return list(pq.read_table(path, columns=[name])[name].to_pylist())
 
 
 def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: int) -> TrainingRows:
@@ -257,18 +243,15 @@ def _read_token_ids(path: Path, names: Sequence[str], pairs: bool, vocabulary: i
         raise DatasetError(f"{path}: no column {' and no '.join(absent)}, it has {', '.join(names)}; {hint}")
     _refuse_columns(path, names, prefixes)
     builders = [_Builder(path, prefix.rstrip("_"), vocabulary) for prefix in prefixes]
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            refuse_inflated(path, file.metadata)
-            for number in range(file.metadata.num_row_groups):
-                table = file.read_row_group(number, [name for both in wanted for name in both])
-                for builder, (token_ids, mask) in zip(builders, wanted, strict=True):
-                    builder.add(
-                        builder.flat(table, token_ids, pa.types.is_int32, "int32"),
-                        builder.flat(table, mask, pa.types.is_boolean, "bool"),
-                    )
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
+    with damage(path, _HINT), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        refuse_inflated(path, file.metadata)
+        for number in range(file.metadata.num_row_groups):
+            table = file.read_row_group(number, [name for both in wanted for name in both])
+            for builder, (token_ids, mask) in zip(builders, wanted, strict=True):
+                builder.add(
+                    builder.flat(table, token_ids, pa.types.is_int32, "int32"),
+                    builder.flat(table, mask, pa.types.is_boolean, "bool"),
+                )
     return TrainingRows(path, tuple(builder.built() for builder in builders))
 
 
@@ -360,21 +343,14 @@ class _Builder:
 def _read_conversations(
     path: Path, pairs: bool, vocabulary: int, tokenizer: ChatTokenizer, max_row_bytes: int
 ) -> TrainingRows:
-    if not pairs:
-        rows = [
-            (row.messages, row.context_replies, row.untrained)
-            for row in read_conversations(path, max_row_bytes=max_row_bytes)
-        ]
-        return TrainingRows(path, (_encoded(path, "", rows, vocabulary, tokenizer),))
-    found = read_pairs(path, max_row_bytes=max_row_bytes)
-    sides: tuple[list[_Counted], ...] = (
-        [(pair.chosen, pair.context_replies, ()) for pair in found],
-        [(pair.rejected, pair.context_replies, ()) for pair in found],
-    )
-    return TrainingRows(
-        path,
-        tuple(_encoded(path, name, side, vocabulary, tokenizer) for name, side in zip(_SIDES, sides, strict=True)),
-    )
+    sides: dict[str, list[_Counted]]
+    if pairs:
+        found = read_pairs(path, max_row_bytes=max_row_bytes)
+        sides = {side: [(getattr(pair, side), pair.context_replies, ()) for pair in found] for side in _SIDES}
+    else:
+        rows = read_conversations(path, max_row_bytes=max_row_bytes)
+        sides = {"": [(row.messages, row.context_replies, row.untrained) for row in rows]}
+    return TrainingRows(path, tuple(_encoded(path, name, side, vocabulary, tokenizer) for name, side in sides.items()))
 
 
 # Messages, how many of the first replies do not count, and which of the others do not.
@@ -383,17 +359,12 @@ _Counted = tuple[tuple[Message, ...], int, tuple[int, ...]]
 
 def _encoded(path: Path, name: str, side: Sequence[_Counted], vocabulary: int, tokenizer: ChatTokenizer) -> Sequences:
     builder = _Builder(path, name, vocabulary)
-    for some in _some(side):
+    for start in range(0, len(side), _ENCODED_AT_ONCE):
         encoded = [
             encode(messages, tokenizer, context_replies=context, untrained=untrained)
-            for messages, context, untrained in some
+            for messages, context, untrained in side[start : start + _ENCODED_AT_ONCE]
         ]
         lengths = np.asarray([len(token_ids) for token_ids, _ in encoded], np.int64)
-        token_ids, mask = (np.concatenate([row[n] for row in encoded]) for n in range(2))
+        token_ids, mask = (np.concatenate(parts) for parts in zip(*encoded, strict=True))
         builder.add((token_ids, lengths), (mask, lengths))
     return builder.built()
-
-
-def _some(side: Sequence[_Counted]) -> Iterator[Sequence[_Counted]]:
-    for start in range(0, len(side), _ENCODED_AT_ONCE):
-        yield side[start : start + _ENCODED_AT_ONCE]
