@@ -15,7 +15,7 @@ from dfc.records.trajectory_files import DatasetError, TrajectoryWriter
 from dfc.rows import training_rows
 from dfc.runs.run_folder import RunFolder
 from dfc.runs.stop_signals import Stop
-from dfc.stages import build_data
+from dfc.stages import build_rows
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_settings_and_seed_decide(tmp_path, collected):
     ("settings", "message"),
     [
         ({"game_groups": ("wordle", "bandit")}, "no trajectory of bandit, there are battleship, mastermind, wordle"),
-        ({"leave_out": ("wordle", "mastermind", "battleship")}, "no game remains without wordle"),
+        ({"leave_out": ("wordle", "mastermind", "battleship")}, "no trajectory remains; leave out fewer games"),
         (
             {"sft_tokens": 9, "pair_tokens": 9},
             r"nothing to imitate \(.*wordle: 3 successes in 4 trajectories, 2 of 2 tasks solved, 3 suc",
@@ -203,7 +203,7 @@ def test_a_finished_run_builds_nothing_again(tmp_path, collected, capsys):
 def test_a_process_that_does_not_write_builds_nothing(tmp_path, collected):
     config = BuildData(trajectories=str(collected))
     (tmp_path / "run").mkdir()
-    build_data.run(config, RunFolder.follow(tmp_path / "run", config, existed=True), Stop())
+    build_rows.run(config, RunFolder.follow(tmp_path / "run", config, existed=True), Stop())
     assert not list((tmp_path / "run").iterdir())
 
 

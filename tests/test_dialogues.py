@@ -189,7 +189,7 @@ def test_published_probes_leave_no_trace(tmp_path):
         (of_first_reply() | {"tools": [{"type": "function"}]}, "tools is not read"),
         (with_prompt(), "a reply is not to be trained on"),
         (published("a", "b", role=None, player_name=None), "player_name of meta must be"),
-        (published("ASIDE: a", "b", game="privateshared"), "every message is a probe"),
+        (published("ASIDE: a", "b", game="privateshared"), "every message is an aside or a probe"),
         ({"text": "x"}, "no column messages"),
     ],
 )

@@ -139,8 +139,8 @@ def test_without_collecting_a_collection_must_be_named():
 
 @pytest.fixture
 def recipe(monkeypatch):
-    """Puts a recipe of the test's own where build_data is; it notes what runs, and stops where it is told to."""
-    module = types.ModuleType("dfc.stages.build_data")
+    """Puts a recipe of the test's own where build_rows is; it notes what runs, and stops where it is told to."""
+    module = types.ModuleType("dfc.stages.build_rows")
     module.seen, module.stops_in = [], None
 
     def run(config, folder, stop):

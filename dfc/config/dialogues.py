@@ -93,7 +93,7 @@ class DialogueRowsConfig(DialogueChoiceConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues", module="stages.build_dialogues"):
+class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues", module="stages.build_rows"):
     """Rows to train on from stored dialogues of any number of players.
 
     Attributes:
@@ -109,7 +109,7 @@ class BuildDialogues(DialogueRowsConfig, RunConfig, recipe="build_dialogues", mo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Minigames(RunConfig, recipe="minigames", module="stages.minigames"):
+class Minigames(RunConfig, recipe="minigames", module="stages.build_rows"):
     """Short instructions with exact replies, for a warm start or among rows of games.
 
     Attributes:

@@ -135,7 +135,7 @@ class BuildDataConfig(SelectionLimits):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildData(BuildDataConfig, RunConfig, recipe="build_data", module="stages.build_data"):
+class BuildData(BuildDataConfig, RunConfig, recipe="build_data", module="stages.build_rows"):
     """Rows to train on from a folder of trajectories.
 
     Attributes:

@@ -67,13 +67,21 @@ class CollectionStatistics:
     """Outcomes of trajectories by game, summed as they arrive."""
 
     def __init__(self, found: Iterable[TrajectorySummary] = ()) -> None:
-        self._games: dict[str, _Counts] = {}
+        self._counts: dict[str, collections.Counter[str | None]] = {}
+        self._tasks: dict[tuple[str, int], tuple[bool, bool]] = {}  # whether one said something, whether one was solved
         self.add(found)
 
     def add(self, found: Iterable[TrajectorySummary]) -> Self:
         """Counts more trajectories, each once; returns itself."""
         for summary in found:
-            self._games.setdefault(summary.task_sample.game, _Counts()).add(summary)
+            game, task, _ = summary.task_sample
+            counts = self._counts.setdefault(game, collections.Counter())
+            counts.update({summary.failure: 1, "trajectories": 1, "generated_tokens": summary.generated_tokens})
+            said, solved = self._tasks.get((game, task), (False, False))
+            if not summary.inconclusive:
+                counts.update({"conclusive": 1, "turns": summary.turns, "successes": summary.success})
+                said, solved = True, solved or summary.success
+            self._tasks[game, task] = said, solved
         return self
 
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -84,7 +92,22 @@ class CollectionStatistics:
         `dfc.rows.selection.GroupStatistics`) over trajectories that are conclusive about the policy, None where there
         are none; ``failures`` by label; ``generated_tokens``, the policy's tokens.
         """
-        return {game: counts.row() for game, counts in self._games.items()}
+        return {game: self._row(game, counts) for game, counts in self._counts.items()}
+
+    def _row(self, game: str, counts: collections.Counter[str | None]) -> dict[str, Any]:
+        tasks = [ended for (of, _), ended in self._tasks.items() if of == game]
+        said, solved = (sum(column) for column in zip(*tasks, strict=True))
+        conclusive = counts["conclusive"]
+        return {
+            "tasks": len(tasks),
+            "trajectories": counts["trajectories"],
+            "successes": counts["successes"],
+            "success_rate": counts["successes"] / conclusive if conclusive else None,
+            "best_of_k": solved / said if said else None,
+            "turns_played": counts["turns"] / conclusive if conclusive else None,
+            "failures": failure_counts({label: counts[label] for label in FAILURES}),
+            "generated_tokens": counts["generated_tokens"],
+        }
 
     def refuse_inconclusive(self, planned: Mapping[str, int] | None = None) -> None:
         """Stops where continuing would only spend time: simulators that cannot play their part, a game that raises.
@@ -102,41 +125,3 @@ class CollectionStatistics:
                     f"{game}: all {count} trajectories are inconclusive ({labels}; failure_reason in the "
                     "trajectories has the words); name other simulators, or leave the game out, in another --workdir"
                 )
-
-
-class _Counts:
-    """The figures of one game."""
-
-    def __init__(self) -> None:
-        self._tasks: set[int] = set()
-        self._said: set[int] = set()
-        self._solved: set[int] = set()
-        self._failures: collections.Counter[str | None] = collections.Counter()
-        self._trajectories = self._counted = self._successes = self._turns = self._generated_tokens = 0
-
-    def add(self, summary: TrajectorySummary) -> None:
-        task = summary.task_sample.task
-        self._tasks.add(task)
-        self._trajectories += 1
-        self._failures[summary.failure] += 1
-        self._generated_tokens += summary.generated_tokens
-        if summary.inconclusive:
-            return
-        self._said.add(task)
-        self._counted += 1
-        self._turns += summary.turns
-        if summary.success:
-            self._solved.add(task)
-            self._successes += 1
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "tasks": len(self._tasks),
-            "trajectories": self._trajectories,
-            "successes": self._successes,
-            "success_rate": self._successes / self._counted if self._counted else None,
-            "best_of_k": len(self._solved) / len(self._said) if self._said else None,
-            "turns_played": self._turns / self._counted if self._counted else None,
-            "failures": failure_counts({label: self._failures[label] for label in FAILURES}),
-            "generated_tokens": self._generated_tokens,
-        }

@@ -1,6 +1,6 @@
 """Tables of collected trajectories and of the rows built from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dfc.report.tables import Table
@@ -16,21 +16,19 @@ _MENDED = {
 def collected(games: Mapping[str, Mapping[str, Any]]) -> Table:
     """Returns the figures of a collection, by game the rows of `dfc.records.attempts.CollectionStatistics`."""
     labels = _labels(games.values())
-    rows = [
-        (
-            game,
-            f"{figures['tasks']:,}",
-            f"{figures['trajectories']:,}",
-            _rate(figures["success_rate"]),
-            _rate(figures["best_of_k"]),
-            "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
-            *(f"{figures['failures'].get(label, 0):,}" for label in labels),
-            f"{figures['generated_tokens']:,}",
-        )
+    groups = [
+        {
+            "game": game,
+            **figures,
+            **_failures(figures, labels),
+            "success": _rate(figures["success_rate"]),
+            "best of k": _rate(figures["best_of_k"]),
+            "turns played": "-" if figures["turns_played"] is None else f"{figures['turns_played']:.1f}",
+        }
         for game, figures in games.items()
     ]
-    head = ("game", "tasks", "trajectories", "success", "best of k", "turns played", *labels, "generated tokens")
-    return Table("Collected trajectories", head, tuple(rows))
+    columns = _named("tasks", "trajectories", "success", "best of k", "turns played", *labels)
+    return _table("Collected trajectories", groups, columns | {"generated_tokens": "generated tokens"}, total=False)
 
 
 def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
@@ -39,25 +37,16 @@ def training_data(groups: Sequence[Mapping[str, Any]], note: str = "") -> Table:
     Groups are fields of `dfc.rows.selection.GroupStatistics`, as ``statistics.json`` has them.
     """
     labels = _labels(groups)
-    counted = ("sft", "pairs", "tasks", "trajectories", "successes")
-    left_out = ("too_long_sft", "too_long_pairs", "without_rejected")
-    rows = [
-        (
-            group["game"],
-            _rate(group["solved"] / group["tasks"] if group["tasks"] else None),
-            *(group[name] for name in counted),
-            *(group["failures"].get(name, 0) for name in labels),
-            *(group[name] for name in left_out),
-        )
-        for group in groups
-    ]
-    header = (
-        *("task group", "best-of-K accuracy", "SFT trajectories", "preference pairs"),
-        *("tasks", "trajectories", "successes", *labels),
-        *("SFT too long", "pairs too long", "no worse one"),
+    made = {"best_of_k": "best-of-K accuracy", "sft": "SFT trajectories", "pairs": "preference pairs"}
+    left_out = {"too_long_sft": "SFT too long", "too_long_pairs": "pairs too long", "without_rejected": "no worse one"}
+    best = [_rate(group["solved"] / group["tasks"] if group["tasks"] else None) for group in groups]
+    return _table(
+        "Training data by task group",
+        [{**g, **_failures(g, labels), "best_of_k": share} for g, share in zip(groups, best, strict=True)],
+        made | _named("tasks", "trajectories", "successes", *labels) | left_out,
+        ("Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used.", note),
+        first="task group",
     )
-    said = "Best-of-K accuracy: share of tasks with a success, of those with a trajectory that could be used."
-    return _summed("Training data by task group", header, rows, (said, *([note] if note else [])))
 
 
 def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -> list[Table]:
@@ -66,42 +55,48 @@ def dialogue_data(groups: Sequence[Mapping[str, Any]], players: Sequence[str]) -
     Groups are fields of `dfc.rows.dialogue_rows.DialogueStatistics`, as ``statistics.json`` has them; players the best
     ones, best first.
     """
+    groups = [group | {"players": f"{group['players']:,}"} for group in map(dict, groups)]  # no sum of players
 
-    def table(title: str, columns: Mapping[str, str], notes: tuple[str, ...] = ()) -> Table:
-        rows = [
-            (group["game"], *(f"{group[name]:,}" if name == "players" else group[name] for name in columns))
-            for group in groups
-        ]
-        return _summed(title, ("game", *columns.values()), rows, notes)
+    def apart(**kinds: str) -> dict[str, str]:
+        ends = {"": "", "_held_out": " held out"}
+        return {f"{kind}{end}": f"{words}{also}" for kind, words in kinds.items() for end, also in ends.items()}
 
+    own = _named("dialogues", "players", "won", "lost", "aborted", "unfinished", "instances")
+    pairs = apart(pairs_dialogue="dialogue pairs", pairs_turn="turn pairs")
+    why = {"without_negative": "won without a worse one", "too_long": "rows and pairs too long"}
     mended = any(group[name] for group in groups for name in _MENDED)
-    apart = {"": "", "_held_out": " held out"}
-    chosen = {"chosen": "dialogues", "sft": "rows"}
-    pairs = {"pairs_dialogue": "dialogue pairs", "pairs_turn": "turn pairs"}
+    ranking = f"Players, those with the most won dialogues first: {', '.join(players)}."
     return [
-        table(
-            "Dialogues",
-            {
-                **{name: name for name in ("dialogues", "players", "won", "lost", "aborted", "unfinished")},
-                "instances": "instances",
-                "instances_held_out": "held out",
-            },
-            (f"Players, those with the most won dialogues first: {', '.join(players)}.",),
-        ),
-        table(
-            "Supervised rows, before and after splitting",
-            {f"{name}{end}": f"{words}{also}" for name, words in chosen.items() for end, also in apart.items()},
-        ),
-        table(
-            "Preference pairs",
-            {
-                **{f"{name}{end}": f"{words}{also}" for name, words in pairs.items() for end, also in apart.items()},
-                "without_negative": "won without a worse one",
-                "too_long": "rows and pairs too long",
-            },
-        ),
-        *([table("Published dialogues, repaired", _MENDED)] if mended else []),
+        _table("Dialogues", groups, own | {"instances_held_out": "held out"}, (ranking,)),
+        _table("Supervised rows, before and after splitting", groups, apart(chosen="dialogues", sft="rows")),
+        _table("Preference pairs", groups, pairs | why),
+        *([_table("Published dialogues, repaired", groups, _MENDED)] if mended else []),
     ]
+
+
+def _table(
+    title: str,
+    groups: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    notes: Iterable[str] = (),
+    *,
+    first: str = "game",
+    total: bool = True,
+) -> Table:
+    """Returns values of groups, by name and head of each column; numbers are summed below, texts are not."""
+    values = [[group[name] for name in columns] for group in groups]
+    rows = [
+        (group["game"], *(value if isinstance(value, str) else f"{value:,}" for value in row))
+        for group, row in zip(groups, values, strict=True)
+    ]
+    if total and rows:
+        sums = ("" if isinstance(column[0], str) else f"{sum(column):,}" for column in zip(*values, strict=True))
+        rows.append(("total", *sums))
+    return Table(title, (first, *columns.values()), tuple(rows), tuple(filter(None, notes)))
+
+
+def _named(*columns: str) -> dict[str, str]:
+    return {name: name for name in columns}
 
 
 def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after another
@@ -109,14 +104,8 @@ def _labels(figures: Any) -> list[str]:  # noqa: ANN401 - mappings, one after an
     return max((list(figure["failures"]) for figure in figures), key=len, default=[])
 
 
-def _summed(
-    title: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]], notes: tuple[str, ...] = ()
-) -> Table:
-    """Returns a table whose last row has the sums of the columns of numbers."""
-    sums = ("" if isinstance(column[0], str) else sum(map(int, column)) for column in list(zip(*rows, strict=True))[1:])
-    every = [*rows, ("total", *sums)] if rows else []
-    cells = tuple(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in row) for row in every)
-    return Table(title, header, cells, notes)
+def _failures(figures: Mapping[str, Any], labels: Iterable[str]) -> dict[str, int]:
+    return {label: figures["failures"].get(label, 0) for label in labels}
 
 
 def _rate(value: float | None) -> str:

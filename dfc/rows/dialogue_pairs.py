@@ -106,27 +106,27 @@ def _pairs_of_node(
             by_reply[won.messages[place].content].append(won)
     losers = [other for other in group if _may_lose(other, best, settings)] if by_reply else []
     for same in by_reply.values():
-        found: dict[str, _TurnPair] = {}
-        for won in same:
-            for pair in _worse_replies(won, place, losers, settings, seed):
-                reply = pair.other.messages[place].content
-                found[reply] = min(found.get(reply, pair), pair, key=lambda one: one.number)
-        yield from found.values()
+        yield from _drawn(pair for won in same for pair in _worse_replies(won, place, losers, settings, seed))
 
 
 def _worse_replies(
     won: Dialogue, place: int, losers: Sequence[Dialogue], settings: DialogueRowsConfig, seed: int
 ) -> list[_TurnPair]:
     """Returns a won dialogue beside worse ones with other replies at a place, each reply once."""
+    pairs = (
+        _TurnPair(derive_seed("turn pair", seed, won.key, place, other.key), won, other, place)
+        for other in losers
+        if other.messages[place] != won.messages[place] and _is_worse(other, won, settings)
+    )
+    return _drawn(pairs)[: settings.turn_negatives or None]
+
+
+def _drawn(pairs: Iterable[_TurnPair]) -> list[_TurnPair]:
+    """Returns the pairs in the order of their numbers, of those with one worse reply the first."""
     found: dict[str, _TurnPair] = {}
-    for other in losers:
-        reply = other.messages[place].content
-        if reply == won.messages[place].content or not _is_worse(other, won, settings):
-            continue
-        drawn = _TurnPair(derive_seed("turn pair", seed, won.key, place, other.key), won, other, place)
-        found[reply] = min(found.get(reply, drawn), drawn, key=lambda pair: pair.number)
-    order = sorted(found.values(), key=lambda pair: pair.number)
-    return order[: settings.turn_negatives or None]
+    for pair in sorted(pairs, key=lambda pair: pair.number):
+        found.setdefault(pair.other.messages[pair.place].content, pair)
+    return list(found.values())
 
 
 def _is_worse(other: Dialogue, won: Dialogue, settings: DialogueRowsConfig) -> bool:

@@ -140,33 +140,28 @@ def choose(
     """
     pool = {dialogue.key: dialogue for dialogue in dialogues if is_wanted(dialogue.game, settings)}
     every = [pool[key] for key in sorted(pool)]
-    ranking = player_ranking(every, settings)
-    best = ranking[: settings.players or None]
+    best = player_ranking(every, settings)[: settings.players or None]
     held_out = held_out_instances(every, settings.held_out, seed)
-    chosen: list[Dialogue] = []
+    counts: _Counts = collections.Counter(repaired or {})
+    rows: list[Conversation] = []
     whole: list[ConversationPair] = []
     turns: list[ConversationPair] = []
-    without: collections.Counter[str] = collections.Counter()
     if "sft" in settings.wanted:
-        chosen = imitated(every, best, settings, seed)
+        for dialogue in imitated(every, best, settings, seed):
+            counts[dialogue.game, "chosen" + _suffix((dialogue.game, dialogue.instance) in held_out)] += 1
+            rows += rows_of(dialogue, settings)
     if "pairs_dialogue" in settings.wanted:
         whole, without = dialogue_pairs(every, best, settings, seed)
+        counts.update({(game, "without_negative"): number for game, number in without.items()})
     if "pairs_turn" in settings.wanted:
         turns = turn_pairs(every, best, settings, seed)
-    counts: _Counts = collections.Counter(repaired or {})
-    counts.update({(game, "without_negative"): number for game, number in without.items()})
-    for dialogue in chosen:
-        counts[dialogue.game, "chosen" + _suffix((dialogue.game, dialogue.instance) in held_out)] += 1
-    sft = [row for dialogue in chosen for row in rows_of(dialogue, settings)]
     longest = settings.max_characters
     return DialogueRows(
-        sft=_split("sft", sft, held_out, longest, counts),
+        sft=_split("sft", rows, held_out, longest, counts),
         pairs_dialogue=_split("pairs_dialogue", whole, held_out, longest, counts),
         pairs_turn=_split("pairs_turn", turns, held_out, longest, counts),
         players=tuple(best),
-        statistics=_statistics(
-            every, settings, held_out, counts, unfinished or {}, [game for game, _ in repaired or ()]
-        ),
+        statistics=_statistics(every, settings, held_out, counts, unfinished or {}),
     )
 
 
@@ -293,29 +288,20 @@ def _statistics(
     held_out: frozenset[tuple[str, str]],
     counts: _Counts,
     unfinished: Mapping[str, int],
-    more: Sequence[str],
 ) -> tuple[DialogueStatistics, ...]:
-    by_game: dict[str, list[Dialogue]] = collections.defaultdict(list)
-    for game in (*unfinished, *more):  # none of whose games may be a dialogue
-        if is_wanted(game, settings):
-            by_game[game] = []
+    """Returns the statistics from what is counted already, by game and field, and the dialogues."""
+    # Of some games there may be no dialogue.
+    games = {game for game in (*unfinished, *(game for game, _ in counts)) if is_wanted(game, settings)}
+    counts.update({(game, "unfinished"): number for game, number in unfinished.items()})
+    different: dict[tuple[str, str], set[object]] = collections.defaultdict(set)
     for dialogue in dialogues:
-        by_game[dialogue.game].append(dialogue)
-    found = []
-    for game, some in sorted(by_game.items()):
-        instances = {(game, dialogue.instance) for dialogue in some}
-        aborted = sum(dialogue.outcome == "aborted" for dialogue in some)
-        won = sum(is_won(dialogue, settings) for dialogue in some)
-        values = {field.name: counts[game, field.name] for field in dataclasses.fields(DialogueStatistics)} | {
-            "dialogues": len(some),
-            "players": len({dialogue.player for dialogue in some}),
-            "won": won,
-            "lost": len(some) - won - aborted,
-            "aborted": aborted,
-            "unfinished": unfinished.get(game, 0),
-            "instances": len(instances),
-            "instances_held_out": len(instances & held_out),
-        }
-        del values["game"]
-        found.append(DialogueStatistics(game=game, **values))
-    return tuple(found)
+        game, instance = dialogue.game, (dialogue.game, dialogue.instance)
+        games.add(game)
+        ended = "aborted" if dialogue.outcome == "aborted" else "won" if is_won(dialogue, settings) else "lost"
+        counts.update([(game, "dialogues"), (game, ended)])
+        different[game, "players"].add(dialogue.player)
+        different[game, "instances"].add(instance)
+        different[game, "instances_held_out"] |= {instance} & held_out
+    counts.update({name: len(some) for name, some in different.items()})
+    names = [field.name for field in dataclasses.fields(DialogueStatistics) if field.name != "game"]
+    return tuple(DialogueStatistics(game, *(counts[game, name] for name in names)) for game in sorted(games))

@@ -13,9 +13,8 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -345,12 +344,13 @@ def from_conversation(conversation: Conversation) -> Dialogue:
             "(a part of a collection is read with its folder: name that)"
         )
     names = set(model.split("--"))
-    messages = conversation.messages
-    asides: tuple[Aside, ...] = ()
+    places: Collection[int] = ()
     if meta.get("asides") is not None:
-        messages, asides = _without_asides(messages, str(meta["asides"]))
+        places = _listed_places(conversation.messages, str(meta["asides"]))
     elif game == _PROBED:
-        messages, asides = _without_probes(messages)
+        asked = (place for place, message in enumerate(conversation.messages) if message.role == "user")
+        places = {place for place in asked if conversation.messages[place].content.startswith(_PROBE)}
+    messages, asides = _without_asides(conversation.messages, places)
     return Dialogue(
         messages=messages,
         game=game,
@@ -380,36 +380,26 @@ def _published_quality(value: object, outcome: Result) -> float | None:
     return float(value)
 
 
-def _without_asides(messages: tuple[Message, ...], listed: str) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
-    """Takes out the asides of a row that lists where their questions stand, such as ``2,4``; empty: none."""
-    places = listed.split(",") if listed else []
-    known = {str(place) for place, message in enumerate(messages) if message.role == "user"}
-    if not known.issuperset(places):
+def _listed_places(messages: Sequence[Message], listed: str) -> set[int]:
+    """Returns where the questions of the asides stand that a row lists, such as ``2,4``; empty: none."""
+    named = set(listed.split(",") if listed else [])
+    found = {place for place, message in enumerate(messages) if message.role == "user" and str(place) in named}
+    if len(found) < len(named):
         raise ValueError(f"asides of meta must be places of user messages, got {listed[:80]!r}; correct the row")
+    return found
+
+
+def _without_asides(
+    messages: tuple[Message, ...], places: Collection[int]
+) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
+    """Takes out the questions that stand in some places, with their replies."""
     kept: list[Message] = []
     asides = []
     for place, message in enumerate(messages):
-        if str(place) in places:
+        if place in places:
             asides.append(Aside(len(kept), message.content, messages[place + 1].content))
-        elif str(place - 1) not in places:
+        elif place - 1 not in places:
             kept.append(message)
     if not kept or kept[-1].role != "assistant":
-        raise ValueError("every message is an aside, so that there is no dialogue; drop the row")
+        raise ValueError("every message is an aside or a probe, so that there is no dialogue; drop the row")
     return tuple(kept), tuple(asides)
-
-
-def _without_probes(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Aside, ...]]:
-    kept: list[Message] = [message for message in messages if message.role == "system"]
-    asides = []
-    for asked, replied in _questions_and_replies(messages[len(kept) :]):
-        if asked.content.startswith(_PROBE):
-            asides.append(Aside(len(kept), asked.content, replied.content))
-        else:
-            kept += [asked, replied]
-    if not kept or kept[-1].role != "assistant":
-        raise ValueError("every message is a probe, so that there is no dialogue; drop the row")
-    return tuple(kept), tuple(asides)
-
-
-def _questions_and_replies(messages: Sequence[Message]) -> Iterator[tuple[Message, Message]]:
-    return zip(itertools.islice(messages, 0, None, 2), itertools.islice(messages, 1, None, 2), strict=True)

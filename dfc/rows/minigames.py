@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
+from dfc.errors import ConfigError
 from dfc.games.rng import GameRng, derive_seed
 from dfc.records.trajectories import Message
 from dfc.rows.conversations import Conversation
@@ -342,7 +343,7 @@ def minigames(rows: int, seed: int) -> list[Conversation]:
     """Returns so many different rows of all templates in turn; the first rows of a larger number are the same ones.
 
     Raises:
-      ValueError: a template has not so many different rows.
+      ConfigError: a template has not so many different rows.
     """
     found: dict[tuple[Message, ...], str] = {}
     streams = {name: GameRng(derive_seed("minigames", seed, name)) for name in TEMPLATES}
@@ -358,7 +359,7 @@ def minigames(rows: int, seed: int) -> list[Conversation]:
                 found[messages] = name
                 break
         else:
-            raise ValueError(f"rows={rows}: {name} has not so many different rows; ask for fewer")
+            raise ConfigError([f"rows={rows}: {name} has not so many different rows; ask for fewer"])
     return [Conversation(messages, {"minigame": name}) for messages, name in found.items()]
 
 

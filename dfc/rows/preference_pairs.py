@@ -4,7 +4,6 @@ Supervised rows have the columns of trajectories. A pair has the columns of its 
 ``chosen_...`` and ``rejected_...``. Only rows that were selected are read, a bounded number of tokens at a time.
 """
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -37,20 +36,22 @@ def build(
     Raises:
       DatasetError: see `dfc.rows.selection.select`.
     """
-    config = config or SelectionConfig()
     selection = select(trajectories, config, groups=groups)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = dataclasses.asdict(config) | {"turn_ratio": str(config.turn_ratio)}  # JSON has no infinity
-    note = {b"dfc.selection": json.dumps(settings).encode()}
+    write_files(selection, folder)
+    write_json(folder / STATISTICS_FILE, selection.record())
+    return selection.statistics
+
+
+def write_files(selection: Selection, folder: Path) -> None:
+    """Writes ``sft.parquet`` and ``pairs.parquet`` of what was chosen into a folder that is there."""
+    note = {b"dfc.selection": json.dumps(selection.record()["settings"]).encode()}
     sft = list(_chunks(selection, selection.sft))
     pairs = list(_chunks(selection, selection.chosen, selection.rejected))
     # One pass over the files for both: decompressing messages is most of the work.
     tables = _read(selection, [*sft, *pairs], spill=folder)
     write_atomically(_noted(itertools.islice(tables, len(sft)), note), folder / SFT_FILE)
     write_atomically(_noted(_side_by_side(tables), note), folder / PAIRS_FILE)
-    record = {"settings": settings, "groups": [dataclasses.asdict(group) for group in selection.statistics]}
-    write_json(folder / STATISTICS_FILE, record)
-    return selection.statistics
 
 
 def _noted(tables: Iterator[pa.Table], note: dict[bytes, bytes]) -> Iterator[pa.Table]:

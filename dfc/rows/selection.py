@@ -4,24 +4,28 @@ Decided on columns of a few bytes per row; no message and no token is read. A ch
 seed, task and sample number, so it does not depend on the order of rows, on the files, or on how many hosts wrote them.
 """
 
+import collections
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dfc.errors import ConfigError
 from dfc.games.rng import derive_seed
 from dfc.records.trajectories import FAILURES, INCONCLUSIVE, failure_counts
 from dfc.records.trajectory_files import KEPT, Columns, DatasetError, read_columns
 
-_TEXTS = ("game", "options", "opponent", "world", "failure")
+_SETTING = ("game", "options", "opponent")  # and the seat
+_TEXTS = (*_SETTING, "world", "failure")
 _NUMBERS = ("seat", "task", "sample", "turns", "tokens")
 _NEEDED = (*_TEXTS, "success", *_NUMBERS)
-_SETTING = ("game", "options", "opponent", "seat")
-_NONE = -1  # a chosen row where there is none
+_NONE = -1  # in the place of a text that is not there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,7 @@ class SelectionConfig:
       seed: of every random choice.
 
     Raises:
-      ValueError: a value outside its range.
+      ConfigError: a value outside its range.
     """
 
     sft_tokens: int = 12_000
@@ -48,13 +52,16 @@ class SelectionConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        problems = []
         if self.sft_tokens < 1 or self.pair_tokens < 1:
-            raise ValueError(f"token limits must be 1 or more, got {self.sft_tokens} and {self.pair_tokens}")
+            problems.append(f"token limits must be 1 or more, got {self.sft_tokens} and {self.pair_tokens}")
         if not self.turn_ratio > 1:
-            raise ValueError(f"turn_ratio must be above 1, got {self.turn_ratio}")
+            problems.append(f"turn_ratio must be above 1, got {self.turn_ratio}")
         allowed = [label for label in FAILURES if label not in INCONCLUSIVE]
         if wrong := [label for label in self.rejected_failures if label not in allowed]:
-            raise ValueError(f"rejected_failures must be among {', '.join(allowed)}, got {', '.join(wrong)}")
+            problems.append(f"rejected_failures must be among {', '.join(allowed)}, got {', '.join(wrong)}")
+        if problems:
+            raise ConfigError(problems)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +105,7 @@ class Selection:
       sft: rows for supervised training, int64 [n].
       chosen: the better row of each pair, int64 [pairs]. rejected: the worse one.
       statistics: by task group, in the order of their names.
+      config: by which it was chosen.
     """
 
     columns: Columns
@@ -105,6 +113,12 @@ class Selection:
     chosen: np.ndarray
     rejected: np.ndarray
     statistics: tuple[GroupStatistics, ...]
+    config: SelectionConfig
+
+    def record(self) -> dict[str, Any]:
+        """Returns settings and statistics as ``statistics.json`` has them."""
+        settings = dataclasses.asdict(self.config) | {"turn_ratio": str(self.config.turn_ratio)}  # JSON has no infinity
+        return {"settings": settings, "groups": [dataclasses.asdict(group) for group in self.statistics]}
 
 
 def select(folder: Path, config: SelectionConfig | None = None, *, groups: Sequence[str] | None = None) -> Selection:
@@ -127,12 +141,91 @@ def select(folder: Path, config: SelectionConfig | None = None, *, groups: Seque
     """
     config = config or SelectionConfig()
     columns = _of_groups(_of_one_collection(read_columns(folder, (*_NEEDED, *KEPT))), folder, groups)
-    rows = _TrajectoryArrays.of(columns, config.seed)
-    sft = _supervised(rows, config)
-    chosen, rejected, without = _pairs(rows, config)
-    statistics = _statistics(rows, config, sft, chosen, without)
-    place = rows.order
-    return Selection(columns, place[sft], place[chosen], place[rejected], statistics)
+    sft: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for game, task in _tasks(columns, config.seed):
+        won = [one for one in task if one.success]
+        chosen, both = imitated(task, config), pair(task, config)
+        sft += chosen
+        pairs += both
+        own = counts[game]
+        own.update(one.failure or "" for one in task)
+        own["tasks"] += any(one.failure not in INCONCLUSIVE for one in task)
+        own["trajectories"] += len(task)
+        own["solved"] += bool(won)
+        own["successes"] += len(won)
+        own["sft"] += len(chosen)
+        own["pairs"] += len(both)
+        own["too_long_sft"] += sum(one.tokens > config.sft_tokens for one in won)
+        own["too_long_pairs"] += sum(one.tokens > config.pair_tokens for one in task)
+        own["without_rejected"] += not both and any(one.tokens <= config.pair_tokens for one in won)
+    names = [field.name for field in dataclasses.fields(GroupStatistics) if field.name not in ("game", "failures")]
+    statistics = tuple(
+        GroupStatistics(
+            game=game, failures=failure_counts(counts[game]), **{name: counts[game][name] for name in names}
+        )
+        for game in sorted(counts)
+    )
+    rows = np.asarray(pairs, np.int64).reshape(-1, 2)
+    return Selection(columns, np.asarray(sft, np.int64), rows[:, 0], rows[:, 1], statistics, config)
+
+
+# ---- the choice within one task -------------------------------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """A trajectory of a task as the choice sees it.
+
+    Attributes:
+      row: number in the columns.
+      world: a number per text.
+      failure: label; None: the rules decided.
+      success: whether it is one. turns: of the policy. tokens: all.
+      priority: the random choice: the smallest one is taken.
+    """
+
+    row: int
+    world: int
+    failure: str | None
+    success: bool
+    turns: int
+    tokens: int
+    priority: int
+
+
+def imitated(task: Sequence[Candidate], config: SelectionConfig) -> list[int]:
+    """Returns the rows for supervised training of one task, those of fewer turns first."""
+    short = [one for one in task if one.success and one.tokens <= config.sft_tokens]
+    short.sort(key=lambda one: (one.turns, one.priority))
+    return [next(same).row for _, same in itertools.groupby(short, key=lambda one: one.turns)]
+
+
+def pair(task: Sequence[Candidate], config: SelectionConfig) -> list[tuple[int, int]]:
+    """Returns the chosen and the rejected row of one task as a list of one; empty where there is no pair."""
+    short = [one for one in task if one.tokens <= config.pair_tokens]
+    fewest = min((one.turns for one in short if one.success), default=math.inf)
+
+    def is_worse(one: Candidate) -> bool:
+        if one.success:
+            return one.turns >= config.turn_ratio * fewest and one.turns > fewest
+        return one.failure is None or one.failure in config.rejected_failures
+
+    worse = [one for one in short if is_worse(one)]
+    worlds = {one.world for one in worse}
+    best = [one for one in short if one.success and one.turns == fewest and one.world in worlds]
+    if not best:
+        return []
+    # No row is both best and worse, so the two random choices have nothing in common.
+    chosen = min(best, key=_priority)
+    return [(chosen.row, min((one for one in worse if one.world == chosen.world), key=_priority).row)]
+
+
+def _priority(one: Candidate) -> int:
+    return one.priority
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------
 
 
 def _of_one_collection(columns: Columns) -> Columns:
@@ -164,95 +257,65 @@ def _of_groups(columns: Columns, folder: Path, groups: Sequence[str] | None) -> 
     return Columns(columns.parts, columns.table.filter(pa.array(kept)), columns.part[kept], columns.row[kept])
 
 
-@dataclasses.dataclass(frozen=True)
-class _TrajectoryArrays:
-    """Columns as arrays, sorted by task and sample, all [n].
-
-    `order` leads back to the rows of the data set; `group` numbers the tasks; `game` and `failure` are indices into
-    `games` and `FAILURES` (-1: the rules decided); `world` is a number per text; `priority` is the random choice.
-    """
-
-    order: np.ndarray
-    group: np.ndarray
-    game: np.ndarray
-    games: list[str]
-    world: np.ndarray
-    failure: np.ndarray
-    success: np.ndarray
-    turns: np.ndarray
-    tokens: np.ndarray
-    priority: np.ndarray
-
-    @classmethod
-    def of(cls, columns: Columns, seed: int) -> "_TrajectoryArrays":
-        table = columns.table
-        for name in ("game", "options", "opponent", "success", *_NUMBERS):
-            if table[name].null_count:
-                empty = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
-                raise DatasetError(
-                    f"{columns.place(empty)}: {name} is empty; delete the file, and its tasks are collected again"
-                )
-        texts = {name: _coded(table[name]) for name in _TEXTS}
-        numbers = {name: table[name].to_numpy() for name in _NUMBERS}
-        setting, words = _settings(texts, numbers["seat"])
-        order = np.lexsort((numbers["sample"], numbers["task"], setting))
-        setting, task, sample = setting[order], numbers["task"][order], numbers["sample"][order]
-        new = np.ones(len(order), bool)
-        new[1:] = (setting[1:] != setting[:-1]) | (task[1:] != task[:-1])
-        twice = np.flatnonzero(~new[1:] & (sample[1:] == sample[:-1]))
-        if len(twice):
-            one, other = columns.place(order[twice[0]]), columns.place(order[twice[0] + 1])
+def _tasks(columns: Columns, seed: int) -> Iterator[tuple[str, list[Candidate]]]:
+    """Yields the game and the trajectories of every task, those of one sample after another, in the order of texts."""
+    table = columns.table
+    for name in (*_SETTING, "success", *_NUMBERS):
+        if table[name].null_count:
+            empty = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
             raise DatasetError(
-                f"{other}: sample {sample[twice[0]]} of task {task[twice[0]]} of {words[setting[twice[0]]][0]} stands "
-                f"in {one} as well; delete one of the two files"
+                f"{columns.place(empty)}: {name} is empty; delete the file, and its tasks are collected again"
             )
-        streams = np.asarray([derive_seed("selection", seed, *word) for word in words], np.uint64)
-        game_codes, games = texts["game"]
-        failure_codes, labels = texts["failure"]
-        known = np.asarray([FAILURES.index(label) if label in FAILURES else len(FAILURES) for label in labels] + [-1])
-        if (known == len(FAILURES)).any():
-            first = int(np.flatnonzero(known[failure_codes] == len(FAILURES))[0])
+    codes, texts = zip(*(_coded(table[name]) for name in _TEXTS), strict=True)
+    seat, task, sample, turns, tokens = (table[name].to_numpy() for name in _NUMBERS)
+    order = np.lexsort((sample, task, seat, *reversed(codes[:3])))
+    setting = np.stack([*codes[:3], seat])[:, order]
+    task, sample = task[order], sample[order]
+    other = np.append(True, (setting[:, 1:] != setting[:, :-1]).any(axis=0))  # the first row of a setting
+    new = other | np.append(True, task[1:] != task[:-1])  # and of a task
+    words = [
+        (*(texts[place][code] for place, code in enumerate(column[:3])), column[3])
+        for column in setting[:, other].T.tolist()
+    ]
+    number = np.cumsum(other) - 1
+    twice = np.flatnonzero(~new[1:] & (sample[1:] == sample[:-1]))
+    if len(twice):
+        first = twice[0]
+        one, another = columns.place(order[first]), columns.place(order[first + 1])
+        raise DatasetError(
+            f"{another}: sample {sample[first]} of task {task[first]} of {words[number[first]][0]} stands in {one} as "
+            "well; delete one of the two files"
+        )
+    world, failure = codes[3:]
+    for code, label in enumerate(texts[4]):
+        if label not in FAILURES and (failure == code).any():
             raise DatasetError(
-                f"{columns.place(first)}: failure is {labels[failure_codes[first]]!r}, expected none or one of "
+                f"{columns.place(int((failure == code).argmax()))}: failure is {label!r}, expected none or one of "
                 f"{', '.join(FAILURES)}; correct it, or delete the file"
             )
-        return cls(
-            order=order,
-            group=np.cumsum(new) - 1,
-            game=game_codes[order],
-            games=games,
-            world=texts["world"][0][order] + 1,
-            failure=known[failure_codes][order],
-            success=table["success"].to_numpy()[order],
-            turns=numbers["turns"][order],
-            tokens=numbers["tokens"][order],
-            priority=_mixed(_mixed(streams[setting] + task.astype(np.uint64)) + sample.astype(np.uint64)),
-        )
+    streams = np.asarray([derive_seed("selection", seed, *word) for word in words], np.uint64)[number]
+    arrays = (
+        order,
+        world[order],
+        np.asarray([*texts[4], None], object)[failure[order]],
+        table["success"].to_numpy()[order],
+        turns[order],
+        tokens[order],
+        _mixed(_mixed(streams + task.astype(np.uint64)) + sample.astype(np.uint64)),
+    )
+    for start, end in itertools.pairwise([*np.flatnonzero(new).tolist(), len(new)]):
+        values = zip(*(array[start:end].tolist() for array in arrays), strict=True)
+        yield words[number[start]][0], list(map(Candidate._make, values))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Returns numbers of texts, -1 for none, and the texts."""
+    """Returns numbers of texts in the order of the texts, -1 for none, and the texts."""
     array = column.combine_chunks()
     array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = array.indices.fill_null(_NONE).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int64), array.dictionary.to_pylist()
-
-
-def _settings(
-    texts: dict[str, tuple[np.ndarray, list[str]]], seat: np.ndarray
-) -> tuple[np.ndarray, list[tuple[str, str, str, int]]]:
-    """Returns per row the number of its setting, and the settings, in the order of their texts."""
-    codes = [texts[name][0] for name in _SETTING[:-1]]
-    combined = np.stack([*codes, seat.astype(np.int64)])
-    different, inverse = np.unique(combined, axis=1, return_inverse=True)
-    words = [
-        (*(texts[name][1][code] for name, code in zip(_SETTING[:-1], column, strict=False)), int(column[-1]))
-        for column in different.T
-    ]
-    by_words = sorted(range(len(words)), key=words.__getitem__)
-    rank = np.empty(len(words), np.int64)
-    rank[by_words] = np.arange(len(words))
-    return rank[inverse.ravel()], [words[number] for number in by_words]
+    words = array.dictionary.to_pylist()
+    order = sorted(range(len(words)), key=words.__getitem__)
+    rank = np.append(np.argsort(order), _NONE).astype(np.int64)
+    return rank[array.indices.fill_null(_NONE).to_numpy(zero_copy_only=False)], [words[place] for place in order]
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -262,79 +325,3 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = values ^ (values >> np.uint64(31))
     return mixed
-
-
-def _first_by(priority: np.ndarray, kept: np.ndarray, *classes: np.ndarray) -> np.ndarray:
-    """Returns, of the kept rows, the one with the smallest priority of every class, ordered by class."""
-    rows = np.flatnonzero(kept)
-    keys = [values[rows] for values in classes]
-    order = np.lexsort((rows, priority[rows], *reversed(keys)))
-    new = np.ones(len(rows), bool)
-    new[1:] = np.logical_or.reduce([values[order][1:] != values[order][:-1] for values in keys])
-    return rows[order[new]]
-
-
-def _supervised(rows: _TrajectoryArrays, config: SelectionConfig) -> np.ndarray:
-    return _first_by(rows.priority, rows.success & (rows.tokens <= config.sft_tokens), rows.group, rows.turns)
-
-
-def _pairs(rows: _TrajectoryArrays, config: SelectionConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the chosen and the rejected row of every pair, and the tasks whose best has nothing worse beside it."""
-    short = rows.tokens <= config.pair_tokens
-    solved = rows.success & short
-    best = np.full(int(rows.group[-1]) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(best, rows.group[solved], rows.turns[solved])
-    fewest = best[rows.group].astype(np.float64)
-    top = solved & (rows.turns == fewest)
-    allowed = np.asarray([label in config.rejected_failures for label in FAILURES] + [True])
-    worse = short & np.where(
-        rows.success, (rows.turns >= config.turn_ratio * fewest) & (rows.turns > fewest), allowed[rows.failure]
-    )
-    # Numbers of (task, world): a pair's sides share both.
-    _, cell = np.unique(rows.group * (rows.world.max() + 1) + rows.world, return_inverse=True)
-    has_worse = np.zeros(int(cell.max()) + 1, bool)
-    has_worse[cell[worse]] = True
-    chosen = _first_by(rows.priority, top & has_worse[cell], rows.group)
-    of_pair = np.zeros(len(has_worse), bool)
-    of_pair[cell[chosen]] = True
-    # No row is both best and worse, so the two random choices have nothing in common.
-    rejected = _first_by(rows.priority, worse & of_pair[cell], rows.group)
-    without = np.setdiff1d(rows.group[top], rows.group[chosen])
-    return chosen, rejected, without
-
-
-def _statistics(
-    rows: _TrajectoryArrays, config: SelectionConfig, sft: np.ndarray, chosen: np.ndarray, without: np.ndarray
-) -> tuple[GroupStatistics, ...]:
-    inconclusive = np.asarray([label in INCONCLUSIVE for label in FAILURES] + [False])[rows.failure]
-    game_of_task = np.empty(int(rows.group[-1]) + 1, np.int64)
-    game_of_task[rows.group] = rows.game
-
-    def count(kept: np.ndarray) -> np.ndarray:
-        return np.bincount(rows.game[kept], minlength=len(rows.games))
-
-    def tasks(kept: np.ndarray) -> np.ndarray:
-        return np.bincount(game_of_task[np.unique(rows.group[kept])], minlength=len(rows.games))
-
-    by_label = [count(rows.failure == number) for number in range(len(FAILURES))]
-    figures = {
-        "tasks": tasks(~inconclusive),
-        "trajectories": count(np.ones(len(rows.game), bool)),
-        "solved": tasks(rows.success),
-        "successes": count(rows.success),
-        "sft": count(sft),
-        "pairs": count(chosen),
-        "too_long_sft": count(rows.success & (rows.tokens > config.sft_tokens)),
-        "too_long_pairs": count(rows.tokens > config.pair_tokens),
-        "without_rejected": np.bincount(game_of_task[without], minlength=len(rows.games)),
-    }
-    found = []
-    for number, game in sorted(enumerate(rows.games), key=lambda pair: pair[1]):
-        if not figures["trajectories"][number]:
-            continue  # a name in the dictionary of a column whose rows were left out
-        failures = failure_counts(
-            {label: int(counts[number]) for label, counts in zip(FAILURES, by_label, strict=True)}
-        )
-        values = {name: int(counts[number]) for name, counts in figures.items()}
-        found.append(GroupStatistics(game=game, failures=failures, **values))
-    return tuple(found)

@@ -215,9 +215,7 @@ def _build_problems(config: RunConfig, build: SelectionLimits, path: str) -> lis
     if 0 < build.turn_ratio <= 1:
         found.append(f"{path}turn_ratio={build.turn_ratio}: must be above 1, or 0 for failures only")
     groups = build.game_groups if isinstance(build, BuildDataConfig) else ()
-    both = sorted(set(groups) & set(build.leave_out))
-    if both:
-        found.append(f"{path}game_groups and .leave_out both name {', '.join(both)}")
+    found += _choice_problems(groups, build.leave_out, path)
     collected = players.sound_games(config.games) if isinstance(config, GamesRunConfig) and _collects(config) else None
     for key, names in (("game_groups", groups), ("leave_out", build.leave_out)):
         unknown = [game for game in names if not _is_game(game)]
@@ -229,14 +227,19 @@ def _build_problems(config: RunConfig, build: SelectionLimits, path: str) -> lis
                 f"{path}{key}={names}: {', '.join(absent)} must be among this run's games, of which it collects "
                 f"({', '.join(collected or ())})"
             )
-    if measured := task_groups.evaluation_only(groups):
-        found.append(
-            f"{path}game_groups={groups}: {', '.join(measured)} is for evaluation only and makes no rows to train on; "
-            "leave it out"
-        )
     if collected and not set(groups or collected) - set(build.leave_out):
         found.append(f"{path}leave_out={build.leave_out}: leaves no game to train on; leave out fewer")
     return found + _label_problems(build.rejected_failures, path)
+
+
+def _choice_problems(groups: tuple[str, ...], leave_out: Iterable[str], path: str) -> list[str]:
+    found = []
+    if both := sorted(set(groups) & set(leave_out)):
+        found.append(f"{path}game_groups and {path}leave_out both name {', '.join(both)}")
+    if measured := task_groups.evaluation_only(groups):
+        what = "is for evaluation only and makes no rows to train on; leave it out"
+        found.append(f"{path}game_groups={groups}: {', '.join(measured)} {what}")
+    return found
 
 
 def _collects(config: RunConfig) -> bool:
@@ -397,12 +400,7 @@ def dialogue_problems(config: BuildDialogues) -> list[str]:
         found.append(f"wanted={config.wanted}: must be some of {', '.join(WANTED)}, each once")
     if len(set(config.repairs)) < len(config.repairs):
         found.append(f"repairs={config.repairs}: must be some of {', '.join(REPAIRS)}, each once")
-    if both := sorted(set(config.game_groups) & set(config.leave_out)):
-        found.append(f"game_groups and leave_out both name {', '.join(both)}")
-    if measured := task_groups.evaluation_only(config.game_groups):
-        what = "is for evaluation only and makes no rows to train on; leave it out"
-        found.append(f"game_groups={config.game_groups}: {', '.join(measured)} {what}")
-    return found
+    return found + _choice_problems(config.game_groups, config.leave_out, "")
 
 
 def dialogue_path_problems(config: BuildDialogues) -> list[str]:
