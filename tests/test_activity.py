@@ -60,9 +60,24 @@ def test_the_program_that_is_compiled_has_its_name_and_its_number(clock):
     compilations.begin(COMPILE, 0.0, fun_name="jit_decode")
     assert compilations.words() == ""
     clock.now += 1
-    assert compilations.words() == "compiling decode, program 2"
+    assert compilations.words() == "compiling decode, 2 of about 8"
     compilations.end(COMPILE, 1.0, fun_name="jit_decode")
     assert compilations.words() == ""
+    for _ in range(6):
+        compiled(clock, compilations, "jit_prefill", 1.0)
+    compilations.begin(COMPILE, 0.0, fun_name="jit_apply")
+    clock.now += 1
+    assert compilations.words() == "compiling apply, 9 of about 9"  # more than usual
+
+
+def test_a_first_start_is_told_that_its_programs_are_kept(clock):
+    compilations = Compilations(clock, kept=lambda: True)
+    compilations.reuse("/jax/compilation_cache/cache_misses")
+    compilations.begin(COMPILE, 0.0, fun_name="jit_decode")
+    clock.now += 1
+    assert compilations.words() == "first start: compiling decode, 1 of about 8, kept for the next start"
+    compilations.reuse("/jax/compilation_cache/cache_hits")
+    assert compilations.words() == "compiling decode, 1 of about 8, kept for the next start"
 
 
 def test_a_word_comes_after_five_seconds_of_silence_and_less_and_less_often_afterwards(clock):
@@ -80,7 +95,7 @@ def test_a_word_comes_after_five_seconds_of_silence_and_less_and_less_often_afte
     assert reports.due() == "in progress: the present step, 0:03:09 since the start"
 
 
-def test_while_something_compiles_a_word_comes_every_ten_seconds(clock):
+def test_what_compiles_for_long_is_named_less_and_less_often(clock):
     compilations = Compilations(clock)
     reports = Reports(compilations, clock)
     compilations.begin(COMPILE, 0.0, fun_name="jit_decode")
@@ -89,8 +104,8 @@ def test_while_something_compiles_a_word_comes_every_ten_seconds(clock):
         clock.now += 1
         said += [line] if (line := reports.due()) else []
     assert said == [
-        f"compiling decode, program 1, 0:00:{second:02} since the start, 0:00:{second:02} of them compiling"
-        for second in (5, 15, 25, 35)
+        f"compiling decode, 1 of about 8, 0:00:{second:02} since the start, 0:00:{second:02} of them compiling"
+        for second in (5, 15, 35)
     ]
 
 

@@ -16,7 +16,9 @@ from types import FrameType
 from typing import Any
 
 _PREFIX, _COMPILE = "/jax/core/compile/", "backend_compile_duration"
+_REUSED = "/jax/compilation_cache/cache_hits"
 _SMALL = 0.5  # seconds; programs that compile faster are neither reported nor counted
+_USUAL = 8  # programs that a run compiles until its first iteration ends: 5 to 10 in the shipped configurations
 _FIRST, _NEXT, _LONGEST = 5.0, 10.0, 60.0  # seconds of silence: until the first line, the next ones, and at most
 # What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
 _WORK = (
@@ -55,14 +57,17 @@ def under_way() -> str:
 
 
 class Compilations:
-    """What JAX reports of programs compiled here: tracing, lowering, compiling; `clock` gives seconds, for tests."""
+    """What JAX reports of programs compiled here: tracing, lowering, compiling.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    `kept` says whether programs are kept for later processes; `clock` gives seconds, for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, kept: Callable[[], bool] = lambda: False) -> None:
+        self._clock, self._kept = clock, kept
         self._lock = threading.Lock()
         self._open: dict[int, list[tuple[str, str, float]]] = {}  # by thread: what, of which program, since when
         self._since = self._seconds = 0.0
-        self._count = 0
+        self._count = self._reused = 0
 
     def begin(self, event: str, value: float, **about: str | int) -> None:
         """Handles JAX's event for the beginning of a compilation step; `fun_name` in `about` is the program's name."""
@@ -87,6 +92,10 @@ class Compilations:
                 self._seconds += self._clock() - self._since
             self._count += event.endswith(_COMPILE) and duration_secs >= _SMALL
 
+    def reuse(self, event: str, **_: str | int) -> None:
+        """Handles JAX's event for a program that an earlier process kept."""
+        self._reused += event == _REUSED
+
     @property
     def seconds(self) -> float:
         """Wall-clock seconds spent compiling so far."""
@@ -103,8 +112,14 @@ class Compilations:
                 for event, name, since in parts
                 if event.endswith(_COMPILE) and now - since >= _SMALL
             ]
-            name = min(found)[1].removeprefix("jit_").removeprefix("jit(").removesuffix(")") if found else ""
-            return f"compiling {name}, program {self._count + 1}" if found else ""
+            if not found:
+                return ""
+            name = min(found)[1].removeprefix("jit_").removeprefix("jit(").removesuffix(")")
+            number = self._count + 1
+            words = f"compiling {name}, {number} of about {max(_USUAL, number)}"
+            if not self._kept():
+                return words
+            return f"{'' if self._reused else 'first start: '}{words}, kept for the next start"
 
 
 @functools.cache
@@ -112,9 +127,11 @@ def compilations() -> Compilations:
     """Returns what is compiled in this process from the first call on."""
     import jax  # noqa: PLC0415 - takes a second, and commands that compile nothing import this module
 
-    found = Compilations()
+    settings: Any = jax.config  # jax leaves it untyped
+    found = Compilations(kept=lambda: settings.jax_compilation_cache_dir is not None)
     jax.monitoring.register_scalar_listener(found.begin)
     jax.monitoring.register_event_duration_secs_listener(found.end)
+    jax.monitoring.register_event_listener(found.reuse)
     return found
 
 
@@ -140,10 +157,9 @@ class Reports:
     def due(self) -> str:
         """Returns the line that is due, or nothing; the intervals grow while nothing changes."""
         now = self._clock()
-        compiling = self._compiled.words()
-        if now - self._last < (min(self._wait, _NEXT) if compiling else self._wait):
+        if now - self._last < self._wait:
             return ""
-        self._last, self._wait = now, _NEXT if compiling else min(2 * self._wait, _LONGEST)
+        self._last, self._wait = now, min(2 * self._wait, _LONGEST)
         compiled = self._compiled.seconds
         so_far = f"{duration(now - self._began)} since the start"
         return f"{self.text()}, {so_far}" + (f", {duration(compiled)} of them compiling" if compiled >= 1 else "")
