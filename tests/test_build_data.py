@@ -98,6 +98,7 @@ def test_settings_and_seed_decide(tmp_path, collected):
 def test_what_leaves_nothing_is_refused(tmp_path, collected, settings, message):
     with pytest.raises(DatasetError, match=message):
         run(tmp_path / "run", collected, **settings)
+    assert not (tmp_path / "run" / "data").exists()
     assert not (tmp_path / "run" / "finished.json").exists()
 
 
