@@ -4,7 +4,9 @@ import itertools
 import json
 import math
 import random
+import weakref
 
+import jax
 import pytest
 from answer_runs import StopAt, run
 
@@ -13,8 +15,11 @@ from dfc.config import AnswersRolloutConfig, EvaluateAnswers, SamplingConfig
 from dfc.errors import ConfigError, Interrupted
 from dfc.evaluation.answers import accuracy, by_setting
 from dfc.evaluation.statistics import wilson_interval
+from dfc.players import player_specs
 from dfc.report import answers_page
 from dfc.report.page import publish
+from dfc.rollout.host import ModelHost
+from dfc.rollout.policy_answers import AnsweringPolicy
 from dfc.scoring.mathematics import Mathematics
 from dfc.scoring.scorer import scores_of
 
@@ -105,6 +110,28 @@ def config_of(file, **changes):
         "rollout": AnswersRolloutConfig(slots=2, max_length=256, max_reply_length=8),
     }
     return EvaluateAnswers(**settings | changes)
+
+
+def test_a_policys_weights_are_let_go_before_the_next_ones_are_read(monkeypatch):
+    config, alive = config_of("file"), []
+    read = ModelHost.policy_params
+
+    def noted(host, weights):
+        alive.append([one() is not None for one in kept])
+        params = read(host, weights)
+        kept.extend(map(weakref.ref, jax.tree.leaves(params)))
+        return params
+
+    kept = []
+    monkeypatch.setattr(ModelHost, "policy_params", noted)
+    policy = AnsweringPolicy(config, {}, lambda _: None, lambda: None)
+    for text in config.policies:
+        policy.load(player_specs.parse(text))
+        (answer,) = policy.answer(["Hello"], [1])
+    assert alive[0] == []
+    assert alive[1]
+    assert not any(alive[1])
+    assert answer["tokens"] > 0
 
 
 @pytest.fixture

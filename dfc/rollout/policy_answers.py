@@ -59,6 +59,8 @@ class AnsweringPolicy:
         """
         config, weights = self._config, player_specs.weights_in(where(self._config, spec))
         self._host.refuse_other(weights, f"policies: {spec.name!r}", "; give it a run of its own")
+        if self._asker is not None:  # otherwise old and new weights would be in memory together
+            self._asker.engine.set_params({}, self._asker.engine.version())
         params = self._host.policy_params(weights)
         if self._asker is None:
             engine = self._host.engine(params, sampling=config.sampling)
