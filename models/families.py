@@ -169,6 +169,8 @@ def _labels(reader: hf_config.ConfigReader) -> int:
     given = reader.integer("num_labels", counted or _DEFAULT_LABELS)
     if counted is not None and given != counted:
         reader.refuse("id2label", f"expected one entry for each of the {given} labels, got {counted}")
+    elif any(str(name) not in map(str, range(given)) for name in names):
+        reader.refuse("id2label", f"expected the numbers 0 to {given - 1} with a name each, got {shown(names)}")
     return given
 
 

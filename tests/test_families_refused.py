@@ -129,6 +129,7 @@ REFUSED_ELSEWHERE = {
     ),
     "score, no labels": (SKYWORK_REWARD_V2, {"id2label": {}}, "id2label: expected one entry for each of the 2 labels"),
     "score, two counts": (SKYWORK_REWARD_V2, {"num_labels": 3}, "expected one entry for each of the 3 labels, got 1"),
+    "score, no number": (SKYWORK_REWARD_V2, {"id2label": {"good": "0"}}, "id2label: expected the numbers 0 to 0 with"),
     "score, other kind": (SKYWORK_REWARD_V2, {"id2label": ["a"]}, "id2label: expected an object, got ['a']"),
 }
 
