@@ -213,7 +213,7 @@ def test_a_kill_at_any_moment_keeps_the_same_policy(tmp_path, model, data, monke
     assert summary(whole)["kept"] == 2
     parts, saved, left = tmp_path / "parts", Checkpointer.save, [0]
 
-    def dies(self, step, *given):
+    def dies(self, step, *given, **_):
         for work in (lambda: None, lambda: saved(self, step, *given)):  # before and after everything that is saved
             work()
             left[0] -= 1

@@ -98,8 +98,7 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
             state = run_.begin()
             groups = _divide(run_, config.grouping)
             state.groups = [{**dataclasses.asdict(group), "games": list(group.games)} for group in groups]
-            run_.save(state)
-            stop.check()
+            run_.save_or_stop(state)
         groups = [Group(**{**group, "games": tuple(group["games"])}) for group in state.groups]
         stages = plan(groups, list(config.games), config)
         total = sum(iterations(stage, config) for stage in stages)
@@ -123,8 +122,8 @@ def run(config: DivideFuseConquer, folder: RunFolder, stop: Stop) -> None:
                         measurements.final_matches(run_, state.best, stage.games)
                         run_.save_policy(state.best, folder.policy / name, folder.adapter / name)
                 _close_stage(stages, state, groups)
-                run_.save(state)
-                stop.check()
+                run_.save_or_stop(state)
+            run_.settle()
             print("final matches", flush=True)  # noqa: T201 - progress
             measurements.initial_matches(run_)
             if stages[-1].kind != "single":

@@ -41,8 +41,7 @@ def learn(method: Method, config: Grpo, folder: RunFolder, stop: Stop) -> None:
         state, games = run_.restore(), list(config.games)
         if state is None:
             state = run_.begin()
-            run_.save(state)
-            stop.check()
+            run_.save_or_stop(state)
         if state.iteration == 0:
             state.best = run_.initial_params
             rl.begin(run_, state, STAGE, games)

@@ -6,20 +6,24 @@ when it is complete, so a folder of that name was complete once; later damage sh
 
 Small arrays go into one buffer: Orbax needs 17 ms for one array of 5 MB and 65 ms for 64 arrays of the same size
 together (one x86 core, local disk), because each array costs it a file and several thread switches.
+
+A save that is not waited for copies the arrays to the host's memory and returns; a thread writes the copy, checks it
+and renames the folder while training goes on. Until then the host holds one copy more of what this process saves.
 """
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import logging
 import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import absl.logging
 import jax
 import ml_dtypes
 import numpy as np
@@ -32,11 +36,14 @@ from dfc.errors import CheckpointError
 Tree = Any  # dict, list, tuple (also a named one) or None of arrays, nested
 
 _PACKED_UP_TO = 4 * 2**20  # bytes; larger arrays are worth their own files, which Orbax writes at the same time
+_LONGEST = 3600  # seconds for a write, which may be over a network; and until a host misses one whose write failed
 _FOLDER = re.compile(r"step_(\d{9})")
 _DTYPES = {np.dtype(name).name: np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")}
 _DTYPES |= {np.dtype(name).name: np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")}
 _DTYPES |= {np.dtype(name).name: np.dtype(name) for name in ("float16", "float32", "float64")}
 _DTYPES |= {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
+# Orbax prints the trace of an error that it raises as well, also from its own threads.
+logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in Path(record.pathname).parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +59,8 @@ class Checkpointer:
     """Saves and restores the state of a run, on a local or shared disk.
 
     With several hosts every process calls every method with the same arguments on a shared disk. The first one
-    decides which checkpoint is restored and writes all but the arrays; its `progress` is the one that is kept.
+    decides which checkpoint is restored and writes all but the arrays; its `progress` is the one that is kept. `close`
+    alone is each process's own matter.
 
     Args:
       directory: where the checkpoints are; created by the first save.
@@ -64,7 +72,9 @@ class Checkpointer:
     def __init__(self, directory: Path, *, keep: int | None) -> None:
         self._directory = directory.absolute()  # Orbax refuses relative paths
         self._keep = None if keep is None else max(2, keep)
-        self._orbax = ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
+        self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_compression=False), _LONGEST)
+        self._worker = ThreadPoolExecutor(1, "dfc-checkpoint")
+        self._end = _nothing_under_way  # of the last save
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, whole or damaged, oldest first."""
@@ -73,8 +83,11 @@ class Checkpointer:
         matches = (_FOLDER.fullmatch(entry.name) for entry in self._directory.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
-    def save(self, step: int, arrays: Tree, progress: Mapping[str, Any]) -> None:
+    def save(self, step: int, arrays: Tree, progress: Mapping[str, Any], *, wait: bool = True) -> None:
         """Writes a checkpoint; it is complete when this returns, and absent if the process dies before.
+
+        Without `wait` it is complete when `wait()` returns, and this returns once the arrays are copied: their memory
+        may be used again. One save is under way at a time; the next one waits for it.
 
         Checkpoints of later steps are deleted: they belong to a run that was abandoned by restoring an older one.
 
@@ -84,8 +97,9 @@ class Checkpointer:
 
         Raises:
           TypeError: `arrays` or `progress` holds something else; the place is named.
-          CheckpointError: the disk is full or cannot be written to.
+          CheckpointError: the disk is full or cannot be written to, now or in the save before.
         """
+        self.wait()
         _require_json(progress, "progress")
         leaves: list[Any] = []
         structure = _encode(arrays, leaves, "arrays")
@@ -101,31 +115,51 @@ class Checkpointer:
 
         def store() -> None:
             if stored:
-                with _quiet_orbax():
-                    self._orbax.save(partial / "arrays", args=ocp.args.PyTreeSave(stored))
+                self._orbax.save(partial / "arrays", args=ocp.args.PyTreeSave(stored))
 
-        def finish() -> None:
-            manifest = {"files": {name: _checksum(partial / name) for name in _files(partial)}}
-            (partial / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-            if final.exists():
-                shutil.rmtree(final)
-            partial.rename(final)
-            for other in self.steps():
-                if other > step or (self._keep is not None and other not in self.steps()[-self._keep :]):
-                    shutil.rmtree(self._folder(other))
-
-        first = multihost.is_primary()
-        for part in (begin if first else None, store, finish if first else None):
+        for part in (begin if multihost.is_primary() else None, store):
             self._together(part, final, partial)
+        written = self._worker.submit(self._finish, step, final, partial)
+        self._end = functools.partial(self._together, written.result, final, partial)
+        if wait:
+            self.wait()
+
+    def _finish(self, step: int, final: Path, partial: Path) -> None:
+        """Waits for the arrays of every process; the first one then makes them a checkpoint and removes old ones."""
+        self._orbax.wait_until_finished()
+        if not multihost.is_primary():
+            return
+        manifest = {"files": {name: _checksum(partial / name) for name in _files(partial)}}
+        (partial / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        for other in self.steps():
+            if other > step or (self._keep is not None and other not in self.steps()[-self._keep :]):
+                shutil.rmtree(self._folder(other))
+
+    def wait(self) -> None:
+        """Returns once the save that is under way is complete; at once if none is.
+
+        Raises:
+          CheckpointError: the disk is full or cannot be written to. It is raised once.
+        """
+        end, self._end = self._end, _nothing_under_way
+        end()
+
+    def close(self) -> None:
+        """Waits until this process writes nothing more, for a run that ends by an error; nothing can be saved then."""
+        self._worker.shutdown()
 
     def keep_only(self, steps: Collection[int]) -> None:
         """Deletes the checkpoints of all other steps."""
+        self.wait()
         if multihost.is_primary():
             for other in set(self.steps()) - set(steps):
                 shutil.rmtree(self._folder(other))
 
     def restore(self, like: Callable[[Tree], Tree] | Tree | None = None, *, step: int | None = None) -> Restored | None:
-        """Reads the newest checkpoint that is whole; None if there is none at all.
+        """Reads the newest checkpoint that is whole; None if there is none at all. It waits for a save under way.
 
         A damaged one is skipped with one line on standard error that names it and the one used instead.
 
@@ -139,6 +173,7 @@ class Checkpointer:
           CheckpointError: every checkpoint, or that of the step, is damaged, or the one to restore has another
             structure than `like`.
         """
+        self.wait()
         steps = self.steps() if step is None else [found for found in self.steps() if found == step]
         chosen = multihost.broadcast(self._newest(steps) if multihost.is_primary() else None)
         if chosen["problem"] is not None:
@@ -423,12 +458,5 @@ def _file_damage(folder: Path, name: str, expected: dict[str, Any]) -> str | Non
     return None if _checksum(path) == expected else f"the checksum of {name} is wrong"
 
 
-@contextlib.contextmanager
-def _quiet_orbax() -> Iterator[None]:
-    """Keeps Orbax from printing the trace of an error that it raises as well."""
-    before = absl.logging.get_verbosity()
-    absl.logging.set_verbosity(absl.logging.FATAL)
-    try:
-        yield
-    finally:
-        absl.logging.set_verbosity(before)
+def _nothing_under_way() -> None:
+    """Ends no save."""

@@ -15,7 +15,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
@@ -107,6 +107,7 @@ class RunFolder:
         self.writes = lock is not None
         self._lock = lock
         self._files: dict[Stream, io.BufferedWriter] = {}
+        self._before_close: list[Callable[[], None]] = []
 
     @classmethod
     def open(cls, path: Path, config: RunConfig, *, command: str, within: Path | None = None) -> "RunFolder":
@@ -357,9 +358,15 @@ class RunFolder:
             starts[-1][key] = value
             self._write_starts(starts)
 
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Lets `close` first call `end`, which waits for what a thread still writes here."""
+        self._before_close.append(end)
+
     def close(self) -> None:
         """Writes what is buffered and releases the folder."""
         try:
+            for end in self._before_close:
+                end()
             self._close_streams()
         finally:
             if self._lock is not None:

@@ -261,6 +261,7 @@ def _train(run: RowsRun, batches: Batches) -> State:
                 if not again:
                     state.unchecked = record
                     run.save(state)
+                    run.settle()
                 raise
             except DivergenceError:  # their memory goes to the newest checkpoint
                 state.params = state.optimizer = None

@@ -89,10 +89,14 @@ class RowsRun(PolicyRun[State]):
         return State(restored.step, params, optimizer, self.held_out, self._digests, unchecked)
 
     def save(self, state: State) -> None:
-        """Writes a checkpoint, unless it is the newest one, and forgets checks of checkpoints that are gone."""
-        if state.done == 0 or self.saved == state.number:
-            return
-        super().save(state)
+        """Writes a checkpoint, unless it is the newest one or there is nothing to save yet."""
+        if state.done:
+            self.settle()
+            super().save(state)
+
+    def settle(self) -> None:
+        """Returns once the newest checkpoint is complete, and forgets checks of checkpoints that are gone."""
+        super().settle()
         if self.held_out is not None:
             self.held_out.forget(self.checkpointer.steps())
 

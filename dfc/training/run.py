@@ -114,7 +114,7 @@ class TrainingRun(abc.ABC, Generic[S]):
       folder: of the run.
       stop: asked between iterations and inside them.
       checkpointer: of the run.
-      saved: number of the newest checkpoint.
+      saved: number of the newest checkpoint, which may be under way.
     """
 
     folder: RunFolder
@@ -124,6 +124,10 @@ class TrainingRun(abc.ABC, Generic[S]):
 
     UNIT: ClassVar[str] = "iteration"
     """What `RunState.steps` counts, as text."""
+
+    def __post_init__(self) -> None:
+        """Lets the folder stay this process's until nothing is written there."""
+        self.folder.before_close(self.checkpointer.close)
 
     @abc.abstractmethod
     def begin(self) -> S:
@@ -150,12 +154,28 @@ class TrainingRun(abc.ABC, Generic[S]):
         """
 
     def save(self, state: S) -> None:
-        """Writes a checkpoint from which the run resumes exactly here, unless it is the newest one already."""
+        """Writes a checkpoint from which the run resumes exactly here, unless it is the newest one already.
+
+        It is written while the run goes on, and complete once `settle` returns.
+        """
         if self.saved == state.number:
             return
         progress = {"positions": self.folder.positions(), **state.progress()}
-        self.checkpointer.save(state.number, state.arrays(), progress)
+        self.checkpointer.save(state.number, state.arrays(), progress, wait=False)
         self.saved = state.number
+
+    def settle(self) -> None:
+        """Returns once the newest checkpoint is complete; CheckpointError: it could not be written."""
+        self.checkpointer.wait()
+
+    def save_or_stop(self, state: S) -> None:
+        """Writes a checkpoint, and ends the run with it if a stop was asked for."""
+        self.save(state)
+        try:
+            self.stop.check()
+        except Interrupted:
+            self.settle()
+            raise
 
     def restore(self) -> S | None:
         """Returns the state of the newest checkpoint; without one, empties the streams and returns None."""
@@ -184,6 +204,7 @@ class TrainingRun(abc.ABC, Generic[S]):
             self.folder.rewind(before)
             if not gone(state.trained):
                 self.save(state)
+            self.settle()
             raise
 
     def iterated(self, state: S, iterate: Callable[[S], R]) -> R:
@@ -215,7 +236,7 @@ def loop(
     left: Callable[[], bool],
     due: Callable[[], bool],
 ) -> None:
-    """Runs the iterations that are left; saves now and then, and when asked to stop.
+    """Runs the iterations that are left; saves now and then, and when asked to stop. At its end all is saved.
 
     An `iterate` changes the state at its end only; `show` takes what it returned; `due` says whether the state is to be
     saved after the iteration that was shown last.
@@ -228,8 +249,8 @@ def loop(
         made = [run.iterated(state, iterate)]
         run.measured(lambda: show(made.pop()))  # noqa: B023 - called at once; so that nothing holds what was made
         if run.stop.requested is not None or due():
-            run.save(state)
-            run.stop.check()
+            run.save_or_stop(state)
+    run.settle()
 
 
 @dataclasses.dataclass

@@ -75,8 +75,7 @@ def _train(config: LanguageSelfPlay, folder: RunFolder, stop: Stop, known: Known
     state = play.restore()
     if state is None:
         state = play.begin()
-        play.save(state)
-        stop.check()
+        play.save_or_stop(state)
     with watched.Watched(folder, config.iterations, state.done, config.shorter) as shown:
         _loop(play, state, shown)
     play.save_policy(state.params, folder.policy, folder.adapter)
