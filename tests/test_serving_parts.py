@@ -98,7 +98,7 @@ def test_every_field_is_read():
         ({"messages": [HELLO | {"content": None}]}, "messages[0].content"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
         ({"model": ""}, "model"),
-        ({"stop": ["\ufffd"]}, "stop"),
+        ({"stop": ["\ufffd"]}, "stop[0]"),
         ({"temperature": 2.1}, "temperature"),
         ({"top_p": 1.1}, "top_p"),
         ({"min_p": -0.1}, "min_p"),
@@ -106,7 +106,7 @@ def test_every_field_is_read():
         ({"seed": 1 << 63}, "seed"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
-        ({"stream": True, "stream_options": {"more": 1}}, "stream_options"),
+        ({"stream": True, "stream_options": {"more": 1}}, "stream_options.more"),
         (
             {"messages": [HELLO, {"role": "assistant", "content": "a", "reasoning": "b"}, HELLO]},
             "messages[1].reasoning",
@@ -158,6 +158,50 @@ def test_a_refusal_says_which_value_passes_and_why_no_other_does():
         parse(min_tokens=5)
     assert caught.value.code == "unsupported_parameter"
     assert caught.value.message.startswith("min_tokens: expected null or 0, got 5; a reply ends with ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"temperature": 2.5}, "invalid_value", "temperature: input should be less than or equal to 2, got 2.5"),
+        ({"temperature": True}, "invalid_value", "temperature: input should be a valid number, got True"),
+        ({"temperature": 10**400}, "invalid_value", "temperature: input should be a valid number, got 1000"),
+        ({"n": 2.0}, "invalid_value", "n: input should be a valid integer, got 2.0"),
+        ({"seed": -(1 << 63) - 1}, "invalid_value", "seed: input should be greater than or equal to -9223372036854775"),
+        ({"stop": "x" * 257}, "invalid_value", "stop[0]: string should have at most 256 characters, got 'xxx"),
+        ({"stop": ["a"] * 5}, "invalid_value", "stop: list should have at most 4 items"),
+        ({"messages": []}, "invalid_value", "messages: list should have at least 1 item"),
+        ({"messages": None}, "invalid_value", "messages: field required"),
+        ({"messages": ["Hello"]}, "invalid_value", "messages[0]: expected an object, got 'Hello'"),
+        ({"messages": [{"role": "user"}]}, "invalid_value", "messages[0].content: field required"),
+        (
+            {"messages": [HELLO | {"content": 7}]},
+            "invalid_value",
+            "messages[0].content: input should be a valid string",
+        ),
+        (
+            {"messages": [HELLO | {"content": [{"type": "text", "text": "a\ud800"}]}]},
+            "invalid_value",
+            "messages[0].content[0].text: expected text, got half of a surrogate pair",
+        ),
+        (
+            {"messages": [HELLO | {"content": [{"type": "text", "text": "a", "cache_control": {}}]}]},
+            "unsupported_parameter",
+            "messages[0].content[0].cache_control: not supported here, and it could change the answer; leave it out",
+        ),
+        ({"max_tokens": 3, "max_completion_tokens": 4}, "invalid_value", "max_tokens: expected the same as max_compl"),
+        ({"stream": True, "stream_options": 7}, "invalid_value", "stream_options: expected an object, got 7"),
+        ({"stream_options": {}}, "invalid_value", "stream_options: expected nothing unless stream is true"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_with_its_place_what_is_expected_and_what_came(fields, code, message):
+    with pytest.raises(RequestError) as caught:
+        parse(**fields)
+    assert (caught.value.status, caught.value.code) == (400, code)
+    assert caught.value.message.startswith(message)
+    assert caught.value.param == message.partition(":")[0]
+    assert len(caught.value.message) < 500
 
 
 def test_tokens_are_those_of_the_conversation_and_leave_room_or_are_refused():

@@ -7,7 +7,7 @@ import importlib.util
 
 from dfc.commands import shell_line
 
-_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+_PACKAGES = ("starlette", "uvicorn", "prometheus_client", "pydantic")
 
 if _missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
     raise ImportError(

@@ -1,4 +1,4 @@
-"""The fields of a chat completion's body: those that are read, those that change nothing, those that are refused.
+"""The fields of a chat completion's body that are not read: those that change nothing, those that are refused.
 
 OpenAI's fields and vLLM's extra ones. A refused field passes with the values that leave the answer as it is, so that a
 client that writes down every default of either API is answered.
@@ -9,10 +9,6 @@ from collections.abc import Mapping
 
 from dfc.errors import shown
 
-_READ = {
-    *("messages", "model", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p"),
-    *("seed", "stop", "n", "logprobs", "stream", "stream_options", "chat_template_kwargs"),
-}
 _CHANGES_NOTHING = {"metadata", "prompt_cache_key", "safety_identifier", "service_tier", "session_id", "user"}
 _Values = tuple[object, ...]
 _NULL: _Values = (None,)
@@ -113,7 +109,7 @@ _BY_NAME = {name: (why, neutral) for why, names in _REFUSED.items() for name, ne
 
 def problem(name: str, value: object) -> tuple[str, str] | None:
     """Returns why a field of a body is refused, as OpenAI's word for it and a sentence; None: it is not."""
-    if name in _READ or name in _CHANGES_NOTHING:
+    if name in _CHANGES_NOTHING:
         return None
     if name not in _BY_NAME:
         return "unknown_parameter", f"{shown(name)}: there is no such field here"

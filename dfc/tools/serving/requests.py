@@ -1,4 +1,4 @@
-"""What a client asks for: the body of a chat completion, checked field by field.
+"""What a client asks for: the body of a chat completion, checked by pydantic.
 
 A field that would change the answer and is not computed here is refused with its name; one that changes nothing
 (`user`, `metadata`) passes, and so does a refused field with a value that leaves the answer as it is (`fields`).
@@ -6,8 +6,19 @@ A field that would change the answer and is not computed here is refused with it
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NoReturn
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 
 from dfc.config import SamplingConfig
 from dfc.errors import WeightsError, shown
@@ -19,9 +30,7 @@ MOST_CHOICES, MOST_STOPS = 8, 4
 _MOST_MESSAGES = 4096
 _LONGEST_STOP = 256  # characters
 _SEEDS = 1 << 63
-_STREAM_OPTIONS = {"include_usage", "include_obfuscation", "continuous_usage_stats"}
 _THINKING = "chat_template_kwargs.enable_thinking"
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 # Of a message: what the openai client sends back of a reply that it was given, by this server or by vLLM's.
 _EMPTY_IN_A_MESSAGE = {
     *("refusal", "tool_calls", "function_call", "audio", "annotations", "name", "reasoning", "reasoning_content"),
@@ -82,8 +91,109 @@ class ChatRequest:
     enable_thinking: bool | None = None
 
 
-def _wrong(param: str, expected: str, value: object, *, code: str | None = "invalid_value") -> NoReturn:
-    raise RequestError(400, f"{param}: expected {expected}, got {shown(value)}", code=code, param=param)
+# ---- what a body may hold -------------------------------------------------------------------------------------------
+
+
+def _text(text: str) -> str:
+    """Returns a text that can be written as UTF-8; JSON can encode halves of a surrogate pair."""
+    if half_a_pair(text):
+        raise ValueError("expected text, got half of a surrogate pair")
+    return text
+
+
+def _without_empty(message: object) -> object:
+    """Returns a message without fields that say nothing."""
+    if not isinstance(message, dict):
+        return message
+    return {name: value for name, value in message.items() if value or name not in _EMPTY_IN_A_MESSAGE}
+
+
+_Text = Annotated[str, AfterValidator(_text)]
+_Tokens = Annotated[int, Field(ge=1, lt=2**31)]
+_Stop = Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP, pattern="^[^\ufffd]*$")]
+_ONE, _SEVERAL = "<one>", "<several>"  # which kind of a value is checked; no part of the place in an error
+
+
+class _Checked(BaseModel):
+    """No value is turned into one of another type, and every field is known."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _Part(_Checked):
+    type: Literal["text"]
+    text: _Text
+
+
+class _Message(_Checked):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[
+        Annotated[_Text, Tag(_ONE)] | Annotated[list[_Part], Field(fail_fast=True), Tag(_SEVERAL)],
+        Discriminator(lambda content: _SEVERAL if isinstance(content, list) else _ONE),
+    ]
+
+    def said(self) -> tuple[str, str]:
+        """Returns who says what; a developer is what the system is."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return "system" if self.role == "developer" else self.role, text
+
+
+class _StreamOptions(_Checked):
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+    continuous_usage_stats: Literal[False] | None = None
+
+
+class _TemplateSettings(_Checked):
+    enable_thinking: bool | None = None
+
+
+class _Body(_Checked):
+    """The fields that are read, of those that `dfc.tools.serving.fields` lets pass."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    messages: Annotated[
+        list[Annotated[_Message, BeforeValidator(_without_empty)]],
+        Field(min_length=1, max_length=_MOST_MESSAGES, fail_fast=True),
+    ]
+    model: Annotated[str, Field(min_length=1)]
+    stream: bool = False
+    max_tokens: _Tokens | None = None
+    max_completion_tokens: _Tokens | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] = 0  # -1 is vLLM's word for off
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    seed: Annotated[int, Field(ge=-_SEEDS, lt=_SEEDS)] | None = None
+    stop: Annotated[
+        list[_Stop],
+        Field(max_length=MOST_STOPS),
+        BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+    ] = []
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    logprobs: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
+    chat_template_kwargs: _TemplateSettings = _TemplateSettings()
+
+
+def _refuse(param: str, why: str, *, code: str = "invalid_value") -> NoReturn:
+    raise RequestError(400, f"{shown(param)[1:-1]}: {why}", code=code, param=param)
+
+
+def _refusal(error: ValidationError) -> NoReturn:
+    """Refuses a request for the first problem that pydantic found with it."""
+    found = error.errors(include_url=False, include_context=False)[0]
+    places = [place for place in found["loc"] if place not in (_ONE, _SEVERAL)]
+    param = "".join(f"[{place}]" if isinstance(place, int) else f".{place[:100]}" for place in places).lstrip(".")
+    if found["type"] == "extra_forbidden":
+        _refuse(param, "not supported here, and it could change the answer; leave it out", code="unsupported_parameter")
+    why = "expected an object" if found["type"] == "model_type" else found["msg"].removeprefix("Value error, ")
+    got = "" if found["type"] in ("missing", "value_error") else f", got {shown(found['input'])}"
+    _refuse(param, why[0].lower() + why[1:] + got)
+
+
+# ---- what it is read as ---------------------------------------------------------------------------------------------
 
 
 def _constant(name: str) -> NoReturn:
@@ -103,35 +213,48 @@ def parse(body: bytes) -> ChatRequest:
         place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise RequestError(400, f"the body must be one JSON object in UTF-8, and cannot be read{place}") from error
     if not isinstance(data, dict):
-        raise RequestError(400, f"the body must be one JSON object, got {_kind(data)}")
+        raise RequestError(400, f"the body must be one JSON object, got {shown(data)}")
     for name, value in data.items():
-        if (refused := fields.problem(name, value)) is not None:
+        if name not in _Body.model_fields and (refused := fields.problem(name, value)) is not None:
             code, message = refused
             raise RequestError(400, message, code=code, param=name[:100])
-    system, turns = _conversation(data.get("messages"))
-    model = data.get("model")
-    if not isinstance(model, str) or not model:
-        _wrong("model", "the name of the model; GET /v1/models lists it", model)
-    stream = _flag(data, "stream")
+    try:
+        read = _Body.model_validate({name: value for name, value in data.items() if value is not None})
+    except ValidationError as error:
+        _refusal(error)
+    limits = {read.max_tokens, read.max_completion_tokens} - {None}
+    if len(limits) > 1:
+        _refuse("max_tokens", "expected the same as max_completion_tokens, or one of the two")
+    if data.get("stream_options") is not None and not read.stream:
+        _refuse("stream_options", "expected nothing unless stream is true")
+    system, turns = _conversation([message.said() for message in read.messages])
     return ChatRequest(
-        model=model,
+        model=read.model,
         system=system,
         turns=turns,
-        max_tokens=_most_tokens(data),
+        max_tokens=next(iter(limits), None),
         sampling=SamplingConfig(
-            temperature=_number(data, "temperature", 1.0, lambda x: 0 <= x <= 2, "a number from 0 to 2"),
-            top_p=_number(data, "top_p", 1.0, lambda x: 0 < x <= 1, "a number above 0 and at most 1"),
-            top_k=max(0, _whole(data, "top_k", 0, (-1, 2**31 - 1))),  # -1 is vLLM's word for off
-            min_p=_number(data, "min_p", 0.0, lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+            temperature=read.temperature, top_p=read.top_p, top_k=max(0, read.top_k), min_p=read.min_p
         ),
-        seed=None if data.get("seed") is None else _whole(data, "seed", 0, (-_SEEDS, _SEEDS - 1)) % (1 << 64),
-        stop=_stops(data.get("stop")),
-        n=_whole(data, "n", 1, (1, MOST_CHOICES)),
-        logprobs=_flag(data, "logprobs"),
-        stream=stream,
-        usage=_usage_wanted(data.get("stream_options"), stream=stream),
-        enable_thinking=_thinking_wanted(data.get("chat_template_kwargs")),
+        seed=None if read.seed is None else read.seed % (1 << 64),
+        stop=tuple(read.stop),
+        n=read.n,
+        logprobs=read.logprobs,
+        stream=read.stream,
+        usage=bool(read.stream_options.include_usage),
+        enable_thinking=read.chat_template_kwargs.enable_thinking,
     )
+
+
+def _conversation(said: list[tuple[str, str]]) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
+    """Returns the system message, and the user's messages with the replies to them."""
+    system = said.pop(0)[1] if said[0][0] == "system" else None
+    wanted = ["assistant" if number % 2 else "user" for number in range(len(said))]
+    if [role for role, _ in said] != wanted or not len(said) % 2:
+        order = "expected a system message or none, then user and assistant in turn, the user first and last"
+        _refuse("messages", f"{order}; join messages of one role that follow each other")
+    texts = [text for _, text in said]
+    return system, tuple(zip(texts[::2], [*texts[1::2], None], strict=True))
 
 
 def tokenizer(request: ChatRequest, default: ChatTokenizer, thinking: Mapping[bool, ChatTokenizer]) -> ChatTokenizer:
@@ -192,159 +315,6 @@ def too_long(size: str, max_length: int) -> RequestError:
         "send fewer or shorter messages"
     )
     return RequestError(400, message, code="context_length_exceeded", param="messages")
-
-
-# ---- fields ---------------------------------------------------------------------------------------------------------
-
-
-def _kind(value: object) -> str:
-    names = {list: "a list", dict: "an object", str: "a text", bool: "true or false"}
-    return names.get(type(value), "nothing" if value is None else "a number")
-
-
-def _flag(data: Mapping[str, Any], name: str) -> bool:
-    value = data.get(name)
-    if value is not None and not isinstance(value, bool):
-        _wrong(name, "true or false", value)
-    return bool(value)
-
-
-def _number(data: Mapping[str, Any], name: str, default: float, fits: Callable[[float], bool], expected: str) -> float:
-    value = data.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not fits(value):
-        _wrong(name, expected, value)
-    return float(value)
-
-
-def _whole(data: Mapping[str, Any], name: str, default: int, bounds: tuple[int, int]) -> int:
-    value = data.get(name)
-    if value is None:
-        return default
-    low, high = bounds
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        _wrong(name, f"a whole number from {low} to {high}", value)
-    return value
-
-
-def _most_tokens(data: Mapping[str, Any]) -> int | None:
-    names = [name for name in ("max_tokens", "max_completion_tokens") if data.get(name) is not None]
-    values = [_whole(data, name, 0, (1, 2**31 - 1)) for name in names]
-    if len(set(values)) > 1:
-        _wrong("max_tokens", "the same as max_completion_tokens, or one of the two", values[0])
-    return values[0] if values else None
-
-
-def _stops(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    stops = [value] if isinstance(value, str) else value
-    if (
-        not isinstance(stops, list)
-        or len(stops) > MOST_STOPS
-        or not all(isinstance(s, str) and 0 < len(s) <= _LONGEST_STOP and "\ufffd" not in s for s in stops)
-    ):
-        expected = f"a text or {MOST_STOPS} at most, each of 1 to {_LONGEST_STOP} characters and without U+FFFD"
-        _wrong("stop", expected, value)
-    return tuple(stops)
-
-
-def _usage_wanted(options: object, *, stream: bool) -> bool:
-    if options is None:
-        return False
-    if not stream:
-        _wrong("stream_options", "nothing unless stream is true", options)
-    if not isinstance(options, dict) or options.keys() - _STREAM_OPTIONS:
-        _wrong("stream_options", 'an object such as {"include_usage": true}', options)
-    for name in ("include_obfuscation", "continuous_usage_stats"):
-        if options.get(name) not in (None, False):
-            _wrong(f"stream_options.{name}", "false", options[name])
-    return _flag(options, "include_usage")
-
-
-def _thinking_wanted(options: object) -> bool | None:
-    if options is None:
-        return None
-    if not isinstance(options, dict):
-        _wrong("chat_template_kwargs", 'an object such as {"enable_thinking": false}', options)
-    for name in options:
-        if name != "enable_thinking":
-            field = f"chat_template_kwargs.{name[:100]}"
-            why = f"{shown(field)}: not supported here, and it could change the answer; leave it out"
-            raise RequestError(400, why, code="unsupported_parameter", param=field)
-    value = options.get("enable_thinking")
-    if value is not None and not isinstance(value, bool):
-        _wrong(_THINKING, "true or false", value)
-    return value
-
-
-# ---- messages -------------------------------------------------------------------------------------------------------
-
-
-def _conversation(messages: object) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
-    """Returns the system message, and the user's messages with the replies to them."""
-    if not isinstance(messages, list) or not 0 < len(messages) <= _MOST_MESSAGES:
-        raise RequestError(
-            400, f"messages: expected a list of 1 to {_MOST_MESSAGES} messages, got {_kind(messages)}", param="messages"
-        )
-    said = [_message(f"messages[{number}]", message) for number, message in enumerate(messages)]
-    system = said.pop(0)[1] if said[0][0] == "system" else None
-    wanted = ["assistant" if number % 2 else "user" for number in range(len(said))]
-    if [role for role, _ in said] != wanted or not len(said) % 2:
-        message = (
-            "messages: expected a system message or none, then user and assistant in turn, the user first and last; "
-            "join messages of one role that follow each other"
-        )
-        raise RequestError(400, message, code="invalid_value", param="messages")
-    users, replies = said[::2], said[1::2]
-    return system, tuple(
-        (user, reply) for (_, user), reply in zip(users, [*(text for _, text in replies), None], strict=True)
-    )
-
-
-def _message(place: str, message: object) -> tuple[str, str]:
-    """Returns the role and the text of a message."""
-    if not isinstance(message, dict):
-        _wrong(place, "an object with role and content", message)
-    role = message.get("role")
-    if not isinstance(role, str) or role not in _ROLES:
-        _wrong(f"{place}.role", f"one of {', '.join(_ROLES)}", role)
-    for name, value in message.items():
-        if name in {"role", "content"} or (name in _EMPTY_IN_A_MESSAGE and not value):
-            continue
-        field = f"{place}.{name[:100]}"
-        why = f"{shown(field)}: not supported here, and it would change the answer; leave it out"
-        raise RequestError(400, why, code="unsupported_parameter", param=field)
-    return _ROLES[role], _text(f"{place}.content", message.get("content"))
-
-
-def _text(place: str, content: object) -> str:
-    """Returns a content's text, which may come in parts."""
-    if isinstance(content, list):
-        return "".join(_part(f"{place}[{number}]", part) for number, part in enumerate(content))
-    if not isinstance(content, str):
-        _wrong(place, "a text", content)
-    return _unicode(place, content)
-
-
-def _part(place: str, part: object) -> str:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or kind != "text" or not isinstance(part.get("text"), str):
-        _wrong(f"{place}.type", 'a part of the type "text"; images and sound are not supported', kind)
-    if part.keys() - {"type", "text"}:
-        name = min(part.keys() - {"type", "text"})
-        _wrong(f"{place}.{name[:100]}", "type and text only", part[name])
-    return _unicode(place, part["text"])
-
-
-def _unicode(place: str, text: str) -> str:
-    """Returns a text that can be written as UTF-8; JSON can encode halves of a surrogate pair."""
-    if half_a_pair(text):
-        raise RequestError(
-            400, f"{place}: expected text, got half of a surrogate pair", code="invalid_value", param=place
-        )
-    return text
 
 
 def characters(request: ChatRequest) -> int:
