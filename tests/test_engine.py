@@ -227,6 +227,33 @@ def test_nothing_compiles_after_warm_up_and_new_weights_are_taken_over(params, c
     assert [talk.token_ids for talk in found] != [talk.token_ids for talk in _alone(1, 9)[:6]]
 
 
+def test_calls_have_no_more_rows_than_are_compiled_so_far(params, compilations, monkeypatch):
+    engine, rows_of_calls = make(params, decode_steps=5), []  # a shape that no other test has
+    sends = engine._run
+    monkeypatch.setattr(engine, "_run", lambda plan, chosen: rows_of_calls.append(plan.rows) or sends(plan, chosen))
+    most = []
+    for rows in engine.warm_up_rows():
+        compilations.clear()
+        rows_of_calls.clear()
+        found = talks(9, 1)
+        run(engine, found)
+        assert not compilations  # what the first call finds was compiled from shapes
+        for talk, expected in zip(found, _alone(1, 9), strict=True):
+            talk.same(expected)
+        most.append((rows, max(rows_of_calls)))
+    assert most == [(1, 1), (2, 2), (4, 4)]
+
+
+def test_each_program_is_compiled_once_beside_weights_of_a_mesh_of_one_device(params, compilations):
+    mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
+    placed = jax.device_put(params, param_shardings(CONFIG, mesh))
+    engine = make(placed, mesh=mesh, slots=2, decode_steps=6)  # a shape that no other test has
+    compilations.clear()
+    count = engine.warm_up()
+    run(engine, talks(4, 1))
+    assert len(compilations) == count == 2 * (2 + 1) + 1
+
+
 def test_misuse_is_refused_with_words(params):
     engine = make(params, slots=2)
     first, _ = engine.open(0), engine.open(1)

@@ -24,7 +24,7 @@ the hosts agree on shapes and the lengths of loops before each call, so hosts ma
 import collections
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -35,14 +35,14 @@ from dfc import multihost
 from dfc.config import SamplingConfig
 from dfc.inference import buckets, constraints, prefixes
 from dfc.inference.cache_rows import CacheRows
-from dfc.inference.call_arrays import DeviceCall, fill
+from dfc.inference.call_arrays import DeviceCall, Filled, fill
 from dfc.inference.checks import check_seed, check_token_ids
 from dfc.inference.kept_sets import KeptSets
 from dfc.inference.policies import Policies
 from dfc.inference.prefixes import Copy
 from dfc.inference.programs import EngineWeights, Shape, pool_size, programs
 from dfc.inference.protocol import Ends, EngineCounts, EngineReply
-from dfc.inference.resident_weights import ResidentWeights
+from dfc.inference.resident_weights import ResidentWeights, place_beside
 from dfc.inference.results import take_sampled, take_scores
 from dfc.inference.sampling import Filters, filters_of
 from dfc.inference.scheduler import DECODE, PATIENCE, PREFILL, SCORE, Plan, Planner
@@ -132,7 +132,7 @@ class Engine:
             )
         positions = buckets.cache_positions(max_length, platform)
         self._empty = functools.partial(self._programs.empty, config, self.slot_allocator.total, positions)
-        self._cache: Cache | None = self._empty()
+        self._cache: Cache | None = None
         self._stops = np.zeros(config.vocabulary, bool)
         self._stops[sorted(stop_token_ids)] = True
         self._slots: dict[int, SlotState] = {}
@@ -146,6 +146,7 @@ class Engine:
         self.counts = EngineCounts()
         self._left: dict[int, SlotState] = {}  # closed conversations whose cache still exists
         self.set_params(params, 0)
+        self._present()
 
     # ---- policies ---------------------------------------------------------------------------------------------------
 
@@ -381,6 +382,8 @@ class Engine:
         """Returns the cache, allocated again if freed: where hosts share calls, at the same one on all of them."""
         if self._cache is None:
             self._cache = self._empty()
+            if self._programs.cache is None:  # as programs return it, so that each is compiled only once
+                self._cache = jax.device_put(self._cache, place_beside(self._policies.numbered(0).weights.params))
         return self._cache
 
     # ---- calls ------------------------------------------------------------------------------------------------------
@@ -476,24 +479,39 @@ class Engine:
         On request also those that score and those with constraints; a trie larger than most games need is still a new
         program.
         """
-        sizes, count = self._shapes, 0
-        trie_sizes = [(0, 0), *([self._planner.trie_size([])] if actions else [])]
-        for policy in self._policies.of_each_shape():
-            for rows in sizes.rows:
-                plans = [Plan(PREFILL, policy, rows, width) for width in sizes.prefill_buckets]
-                plans += [Plan(SCORE, policy, rows, width) for width in sizes.prefill_buckets] if score else []
-                for plan in [*plans, Plan(DECODE, policy, rows, self._steps)]:
-                    for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
-                        self._run(dataclasses.replace(plan, nodes=nodes, branches=branches), [])
-                        count += 1
-        self._run(Plan(PREFILL, 0, sizes.rows[0], sizes.prefill_buckets[0]), [])  # now its cache is a program's
+        plans = [plan for rows in self._shapes.rows for plan in self._plans(rows, score=score, actions=actions)]
+        for plan in plans:
+            self._run(plan, [])
         if not self._own:
-            idle = self.slot_allocator.rows({}, sizes.rows[0])
+            idle = self.slot_allocator.rows({}, self._shapes.rows[0])
             self._cache = self._programs.copy(self._present(), idle, idle, np.int32(0))
-            count += 1
         for leaf in jax.tree.leaves(self._cache):
             leaf.block_until_ready()
-        return count
+        return len(plans) + (not self._own)
+
+    def warm_up_rows(self) -> Iterator[int]:
+        """Does what `warm_up` does, for one number of rows after another; yields each.
+
+        Calls have no more rows than are compiled so far. After the first number this may go on in another thread than
+        the one that makes calls, on one host, while policies and filters stay as they are.
+        """
+        shapes = self._shapes
+        shape_of: Any = jax.ShapeDtypeStruct  # jax leaves it untyped
+        cache = jax.tree.map(lambda x: shape_of(x.shape, x.dtype, sharding=x.sharding), self._present())
+        for count, rows in enumerate(shapes.rows, 1):
+            for plan in self._plans(rows) if count > 1 else ():  # the cache is in use by now
+                program, shape, _, (weights, *more) = self._prepared(plan, {})
+                program.lower(weights, cache, *more, shape=shape).compile()
+            self._shapes = dataclasses.replace(shapes, rows=shapes.rows[:count])
+            self._planner = dataclasses.replace(self._planner, shapes=self._shapes)
+            if count == 1:
+                self.warm_up()
+            yield rows
+
+    def _plans(self, rows: int, *, score: bool = False, actions: bool = False) -> Iterator[Plan]:
+        """Yields the calls of so many rows that are programs of their own."""
+        for policy in self._policies.of_each_shape():
+            yield from self._planner.kinds(policy, rows, score=score, actions=actions)
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
@@ -504,33 +522,10 @@ class Engine:
         # Rows of similar lengths are adjacent: those that are computed together read as far as the longest.
         chosen = sorted(chosen, key=lambda slot: self._slots[slot].num_cached)
         at = slot_allocator.assign(chosen, plan.rows)  # row -> slot
-        given = fill(plan, slot_allocator, at, self._slots, self._sampling, apart=self._own)
-        shape = Shape(self._config, self._filters, policy.pool is not None, self._plain, self._kept_sets)
-        common = self._resident.of(policy.weights), self._present()
-        rows = self._placed(given.rows)
-        if plan.stage == DECODE:
-            # A share of the rows of all hosts: the same number everywhere.
-            least = plan.writing - max(1, plan.writing // _DONE) + 1
-            *results, self._cache = self._programs.decode(
-                *common,
-                rows,
-                self._placed(given.tokens[:, 0]),
-                self._placed(given.numbers),
-                self._stops,
-                given.trie,
-                np.int32(plan.limit),
-                np.int32(least),
-                shape=shape,
-            )
-        else:
-            tokens = self._placed(given.tokens)
+        program, shape, given, (weights, *more) = self._prepared(plan, at)
+        *results, self._cache = program(weights, self._present(), *more, shape=shape)
+        if plan.stage != DECODE:
             self.counts.computed += given.tokens.size
-            if plan.stage == SCORE:
-                targets = self._placed(given.targets)
-                *results, self._cache = self._programs.score(*common, rows, tokens, targets, shape=shape)
-            else:
-                numbers = self._placed(given.numbers)
-                *results, self._cache = self._programs.prefill(*common, rows, tokens, numbers, given.trie, shape=shape)
         self.counts.calls += 1
         for result in jax.tree.leaves(results):
             result.copy_to_host_async()
@@ -546,6 +541,22 @@ class Engine:
             version = self._policies[state.policy].version  # policies of the same weights may have other versions
             taking_part[offset + row] = slot, state, int(given.rows.count[row]), version
         return DeviceCall(plan.stage, taking_part, tuple(results), slot_allocator.shards * plan.rows)
+
+    def _prepared(self, plan: Plan, at: Mapping[int, int]) -> tuple[Any, Shape, Filled, tuple[Any, ...]]:
+        """Returns a call's program, its shape, the call's arrays, and the program's arguments without the cache."""
+        policy, programs = self._policies.numbered(plan.policy), self._programs
+        given = fill(plan, self.slot_allocator, at, self._slots, self._sampling, apart=self._own)
+        shape = Shape(self._config, self._filters, policy.pool is not None, self._plain, self._kept_sets)
+        common = self._resident.of(policy.weights), self._placed(given.rows)
+        if plan.stage == SCORE:
+            return programs.score, shape, given, (*common, self._placed(given.tokens), self._placed(given.targets))
+        numbers = self._placed(given.numbers)
+        if plan.stage == PREFILL:
+            return programs.prefill, shape, given, (*common, self._placed(given.tokens), numbers, given.trie)
+        # A share of the rows of all hosts: the same number everywhere.
+        limits = np.int32(plan.limit), np.int32(plan.writing - max(1, plan.writing // _DONE) + 1)
+        tokens = self._placed(given.tokens[:, 0])
+        return programs.decode, shape, given, (*common, tokens, numbers, self._stops, given.trie, *limits)
 
     def _placed(self, arrays: Any) -> Any:  # noqa: ANN401 - a pytree of arrays either side of jit
         return jax.tree.map(self._place, arrays)

@@ -119,6 +119,14 @@ class ResidentWeights:
         return jax.tree.map_with_path(place, weights)
 
 
+def place_beside(params: _Tree) -> jax.sharding.Sharding | None:
+    """Returns where programs on weights of one device leave their other results; None: no place, as on the host."""
+    place = getattr(jax.tree.leaves(params)[0], "sharding", None)
+    if isinstance(place, NamedSharding):
+        return NamedSharding(place.mesh, PartitionSpec())  # type: ignore[no-untyped-call]  # jax leaves it untyped
+    return place
+
+
 def _lies(x: jax.Array, place: NamedSharding) -> bool:
     """Whether an array is where it is expected."""
     sharding = getattr(x, "sharding", None)

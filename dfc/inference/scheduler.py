@@ -7,7 +7,7 @@ length of a loop is the same everywhere, hosts with nothing to do are idle in it
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dfc import multihost
 from dfc.inference import constraints
@@ -129,6 +129,15 @@ class Planner:
         """Returns the size of the trie of constraints that holds these; most games fit the smallest there is."""
         packed = constraints.pack(positions, least_nodes=_LEAST_NODES, least_choices=_LEAST_CHOICES)
         return packed.token_ids.shape[0], packed.token_ids.shape[1]
+
+    def kinds(self, policy: int, rows: int, *, score: bool, actions: bool) -> Iterator[Plan]:
+        """Yields the calls for a policy that are programs of their own; on request scoring and constrained ones."""
+        trie_sizes = [(0, 0), *([self.trie_size([])] if actions else [])]
+        plans = [Plan(PREFILL, policy, rows, width) for width in self.shapes.prefill_buckets]
+        plans += [Plan(SCORE, policy, rows, width) for width in self.shapes.prefill_buckets] if score else []
+        for plan in [*plans, Plan(DECODE, policy, rows, self.steps)]:
+            for nodes, branches in trie_sizes if plan.stage != SCORE else [(0, 0)]:
+                yield dataclasses.replace(plan, nodes=nodes, branches=branches)
 
     def _first(self, slots: list[int]) -> tuple[list[int], int]:
         """Returns as many of the slots as a call has rows for, and how many rows per shard that takes."""
