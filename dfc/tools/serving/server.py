@@ -6,6 +6,7 @@ import dataclasses
 import math
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
@@ -38,14 +39,21 @@ _SILENT: AbstractContextManager[None] = nullcontext()  # may be entered again an
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A model that can answer. Attributes: engine, with all its programs; served: what clients are shown of it."""
+    """A model that can answer. Attributes: engine, all slots free; served: what clients are shown of it."""
 
     engine: Engine
     served: Served
 
 
 def load(path: str, config: ServingConfig) -> Policy:
-    """Returns the policy that a path means, its programs compiled.
+    """Returns the policy that a path means, its programs compiled; raises as `open_policy`."""
+    policy = open_policy(path, config)
+    policy.engine.warm_up()
+    return policy
+
+
+def open_policy(path: str, config: ServingConfig) -> Policy:
+    """Returns the policy that a path means, nothing compiled.
 
     The path is a folder with weights or a run, or the name of a bundled model. Of a run that has no policy yet it is
     the one that it accepted last, from its newest checkpoint.
@@ -72,7 +80,6 @@ def load(path: str, config: ServingConfig) -> Policy:
             if attempt == _TRIES - 1 or not _is_alive(weights):
                 raise
     engine = host.engine(params, sampling=_EVERY_FILTER, plain_logprobs=True)
-    engine.warm_up()
     name = config.name or player_specs.parse(path).name
     words = _in_words(name if weights.run is None else weights.run.name, weights, step)
     return Policy(
@@ -247,8 +254,8 @@ def serve(
 ) -> str | None:
     """Serves a policy until a signal comes; returns why the engine failed, None if it did not.
 
-    The path is a folder with weights, a run, or tiny_player. `loading` is open while weights are read and programs
-    compiled, such as `dfc.runs.activity.reported`.
+    The path is a folder with weights, a run, or tiny_player. `loading` is open while weights are read and the programs
+    of the fewest rows compiled, such as `dfc.runs.activity.reported`; those of more rows are compiled while it answers.
 
     Raises:
       ConfigError: the path means no model, or the address cannot be used. WeightsError, CheckpointError: weights
@@ -258,11 +265,20 @@ def serve(
     with listen(config.host, config.port) as bound:  # before minutes are spent on loading
         say(f"loading {path} ...")
         with loading:
-            policy = load(path, config)
+            policy = open_policy(path, config)
+            compiled = policy.engine.warm_up_rows()
+            next(compiled)
         served = policy.served
         host, port = bound.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
         line = f"serving {served.name} ({served.policy}) at {address}; Ctrl-C ends it"
         server = Server(policy, config, key, listens=lambda: say(line))
-        server.run([bound])
+        ended = threading.Event()
+        compiler = threading.Thread(target=lambda: any(ended.is_set() for _ in compiled), name="dfc-compiler")
+        compiler.start()
+        try:
+            server.run([bound])
+        finally:
+            ended.set()
+            compiler.join()  # XLA must not compile while the process ends
     return server.failure
