@@ -172,7 +172,7 @@ def test_a_departure_is_printed_once_before_a_person_plays(folder, capsys, simul
 
 def test_a_departure_is_printed_once_before_a_model_is_served(folder, capsys, monkeypatch):
     departure = departing(folder)
-    monkeypatch.setattr(Engine, "warm_up", lambda _: 0)
+    monkeypatch.setattr(Engine, "warm_up_rows", lambda _: iter([0]))
     monkeypatch.setattr(server.Server, "run", lambda *_: None)
     assert server.serve(str(folder), ServingConfig(port=0, slots=1, max_length=64), Secret("")) is None
     assert capsys.readouterr().out == f"loading {folder} ...\n{folder}: {departure}\n"
