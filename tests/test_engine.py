@@ -247,11 +247,11 @@ def test_calls_have_no_more_rows_than_are_compiled_so_far(params, compilations, 
 def test_each_program_is_compiled_once_beside_weights_of_a_mesh_of_one_device(params, compilations):
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
     placed = jax.device_put(params, param_shardings(CONFIG, mesh))
-    engine = make(placed, mesh=mesh, slots=2, decode_steps=6)  # a shape that no other test has
+    engine = make(placed, mesh=mesh, rows=1, prefill_buckets=(4,), decode_steps=6)  # a shape that no other test has
     compilations.clear()
     count = engine.warm_up()
     run(engine, talks(4, 1))
-    assert len(compilations) == count == 2 * (2 + 1) + 1
+    assert len(compilations) == count == 1 + 1 + 1  # prefill, decode, copy
 
 
 def test_misuse_is_refused_with_words(params):

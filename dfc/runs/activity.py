@@ -18,7 +18,7 @@ from typing import Any
 _PREFIX, _COMPILE = "/jax/core/compile/", "backend_compile_duration"
 _REUSED = "/jax/compilation_cache/cache_hits"
 _SMALL = 0.5  # seconds; programs that compile faster are neither reported nor counted
-_USUAL = 8  # programs that a run compiles until its first iteration ends: 5 to 10 in the shipped configurations
+_USUAL = 8  # programs until a first iteration ends with few games; the number of lengths of games decides
 _FIRST, _NEXT, _LONGEST = 5.0, 10.0, 60.0  # seconds of silence: until the first line, the next ones, and at most
 # What a thread is doing, by the end of the path of a file it is in; of several the first one is named.
 _WORK = (
