@@ -413,3 +413,9 @@ def test_a_run_without_a_policy_yet_is_served_in_the_type_it_trains_in(monkeypat
     (model / "config.json").write_text(json.dumps(config | {"dtype": other, "torch_dtype": other}))
     run = {"model": {"path": str(model), "dtype": dtype}}
     assert server._own_type(WeightsSource(str(model), tmp_path, run)) == dtype
+
+
+def test_the_type_of_a_model_that_reads_images_is_that_of_its_text(monkeypatch, tmp_path):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"torch_dtype": "bfloat16"}}))
+    assert server._own_type(WeightsSource(str(tmp_path))) == "bfloat16"

@@ -94,7 +94,8 @@ def _own_type(weights: WeightsSource) -> Literal["float32", "bfloat16"]:
         return "float32"
     config = weights.config and weights.config["model"]  # of a run that has no policy yet
     config = config or model_folders.read_json(huggingface.resolve(weights.folder) / model_folders.CONFIG)
-    named = config.get("dtype") or config.get("torch_dtype")
+    text = config.get("text_config") or {}  # of a model that reads images
+    named = next(filter(None, (part.get(key) for part in (config, text) for key in ("dtype", "torch_dtype"))), None)
     return "bfloat16" if named in ("bfloat16", "float16") else "float32"
 
 
