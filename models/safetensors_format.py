@@ -5,8 +5,9 @@ then the tensors' bytes without gaps. Reading goes through plain reads at a plac
 memory map: the same code then serves local files and objects in a bucket, no mapped page counts as the process's
 memory, and a file that shrinks while it is read gives an error instead of killing the process. The format's own
 library opens paths on a disk only, and writes a file from tensors that are all in memory; the tests compare with it.
-Its slices turned by numpy took twice as long as `dfc.models.shard_reading` (1.07 GB of bfloat16 and float32 on 2
-cores, [out, in] to eight devices: 3.7 seconds for 1.9), with up to 1.5 GB of mapped pages; unturned they took as long.
+Its slices turned by numpy, as projections are, took twice as long as `dfc.models.shard_reading` (1.07 GB of bfloat16
+and float32 on 2 busy cores, [out, in] to eight devices: 3.7 to 4.0 seconds for 1.9 to 2.1), with up to 1.5 GB of
+mapped pages. As stored they took 3.4 seconds for 0.9 (whole) to 1.3 for 2.0 (columns, where the library is faster).
 
 Source: the format's description in https://github.com/huggingface/safetensors, "Format".
 """
