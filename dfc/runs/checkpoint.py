@@ -60,7 +60,7 @@ class Checkpointer:
 
     With several hosts every process calls every method with the same arguments on a shared disk. The first one
     decides which checkpoint is restored and writes all but the arrays; its `progress` is the one that is kept. `close`
-    alone may be called by one process.
+    waits for the calling process alone.
 
     Args:
       directory: where the checkpoints are; created by the first save.
