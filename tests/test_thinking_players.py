@@ -91,6 +91,12 @@ def test_each_model_of_a_tournament_is_told_its_own(folder, run):
     assert told == {"plain": "", "off": off, "run": off, "on": on}  # on record, and compared when a run goes on
 
 
+def test_a_template_that_cannot_be_used_is_said_with_whose_it_is():
+    said = "policy 'small': .*: enable_thinking is set to False, but the chat template does not read it"
+    with pytest.raises(WeightsError, match=said):
+        TournamentPlayers(tournament("small=tiny_player", "strong", enable_thinking={"small": False}))
+
+
 def test_a_setting_of_nobody_who_is_a_model_is_refused(folder):
     for name in ("nobody", "strong"):
         config = tournament(f"m={folder}", "strong", enable_thinking={name: False})

@@ -14,7 +14,7 @@ from typing import Self
 from dfc import multihost
 from dfc.config import EndpointConfig, Evaluate, ModelConfig
 from dfc.episodes import Episode
-from dfc.errors import CheckpointError, DfcError, Interrupted
+from dfc.errors import CheckpointError, DfcError, Interrupted, WeightsError
 from dfc.evaluation.pairing import Meeting
 from dfc.games import registry
 from dfc.games.scripted import Player
@@ -258,7 +258,10 @@ class TournamentPlayers:
         self._engine_group_of[name] = group_name
         if group_name not in self._engine_groups:
             config, own = self._config, ModelConfig(folder, self._config.dtype, enable_thinking)
-            host = ModelHost(own, config.rollout, slots=2 * config.rollout.slots, mesh=config.mesh)
+            try:
+                host = ModelHost(own, config.rollout, slots=2 * config.rollout.slots, mesh=config.mesh)
+            except WeightsError as error:  # its chat template
+                raise WeightsError(f"policy {name!r}: {error}") from error
             self._engine_groups[group_name] = _EngineGroup(host)
             if name != player_specs.SIMULATORS:  # which is never restricted
                 check_actions_fit(config, host.tokenizer)
