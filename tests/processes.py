@@ -47,9 +47,16 @@ def programs_in(folder):
     return {"JAX_COMPILATION_CACHE_DIR": str(folder / "xla"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
-def ended(processes):
+def ended(processes, timeout=500):
     """Every process with what it has printed to standard output and standard error; all of them run by then."""
-    return [(process, *process.communicate(timeout=500)) for process in list(processes)]
+    begun = list(processes)
+    try:
+        return [(process, *process.communicate(timeout=timeout)) for process in begun]
+    except subprocess.TimeoutExpired:
+        for process in begun:  # they would run beside the tests that follow
+            process.kill()
+            process.communicate()
+        raise
 
 
 def free_port():

@@ -57,6 +57,7 @@ def digest(params):
 
 def copying(play, state):
     save(play, state)
+    play.settle()  # the copy is of a whole checkpoint
     print("weights", play.folder.path.name, state.done, digest(state.params))
     if (play.folder.path.name, state.done, multihost.is_primary()) == ("two", 1, True):
         shutil.copytree(play.folder.path, place / "cut")
