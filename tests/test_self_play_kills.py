@@ -114,13 +114,14 @@ def test_a_stop_while_the_judge_replies_throws_its_marks_away(whole, tmp_path):
     path = tmp_path / "run"
     judge = self_reward.judge
 
+    iterations = []
+
     def stopped(room, ask):
-        calls = []
+        iterations.append(room)
 
         def some(numbers, attempt):
-            calls.append(attempt)
             found = ask(numbers, attempt)
-            if len(calls) == 1 and (path / "checkpoints" / "step_000000001").exists():
+            if len(iterations) == 2:
                 raise Interrupted(15)
             return found
 
@@ -142,8 +143,10 @@ def test_a_run_killed_behind_an_iteration_without_an_update_shares_calls_with_it
     judge = self_reward.judge
 
     def played(path, *, dies):
+        iterations = itertools.count(1 + (path / "checkpoints" / "step_000000001").exists())
+
         def silent_first(room, ask):
-            done = (path / "checkpoints" / "step_000000001").exists()
+            done = next(iterations) > 1
             if done and dies:
                 raise Killed
             found = judge(room, ask)

@@ -120,9 +120,9 @@ def huge(subject: Subject) -> Iterator[str]:
         for size in (1_000, 10_000, 100_000):
             for reply in huge_replies(min(legal, key=len), size):
                 after = game.clone()
-                begun = time.process_time()
+                begun = time.thread_time()
                 verdict = after.step(reply)
-                spent = time.process_time() - begun
+                spent = time.thread_time() - begun
                 what = f"a reply of {len(reply)} characters, {reply[:30]!r}..."
                 if spent > _SECONDS:
                     yield f"{what}, took {spent:.2f} s to read"
