@@ -176,20 +176,20 @@ def measure(subject: Subject, seconds: float = 0.2) -> GameCosts:
     while spent < seconds:
         game = subject.started(seed)
         rng = GameRng(derive_seed("measure", seed))
-        begun = time.process_time()
+        begun = time.thread_time()
         while not game.over:
             seat = game.to_move
             if seat is not None and seat >= game.seats:
-                spent += time.process_time() - begun
+                spent += time.thread_time() - begun
                 reply = subject.reply(game, rng)
-                begun = time.process_time()
+                begun = time.thread_time()
                 game.observation(seat)
             else:
                 game.observation(seat or 0)
                 reply = subject.reply(game, rng)
             game.step(reply)
             steps += 1
-        spent += time.process_time() - begun
+        spent += time.thread_time() - begun
         seed += 1
         longest = max(longest, game.actions_played)
     tracemalloc.start()
