@@ -15,7 +15,7 @@ from dfc.config import AdapterConfig, DivideFuseConquer
 from dfc.errors import CheckpointError
 from dfc.evaluation import pairing
 from dfc.evaluation.tournament_players import TournamentPlayers
-from dfc.models import huggingface
+from dfc.models import huggingface, sharding
 from dfc.models.lora import LoraConfig, initialize_adapters, merge
 from dfc.models.transformer import initialize, stack_layers
 from dfc.players import player_specs
@@ -33,8 +33,7 @@ def checkpointed(path, best, config):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_the_newest_checkpoint_of_a_run_plays(tmp_path, stacked):
-    with TournamentPlayers(CONFIG) as contestants:
-        mesh = contestants.mesh
+    mesh = sharding.make_mesh(1, -1, 1)
     model, _ = huggingface.load("tiny_player", dtype="float32")
     params = initialize(model, 5)
     weights = checkpointed(tmp_path, stack_layers(params) if stacked else params, DivideFuseConquer(games=GAMES))
@@ -87,8 +86,7 @@ def test_two_models_at_most_are_in_memory(tmp_path, monkeypatch):
 
 
 def test_adapters_of_a_checkpoint_are_merged(tmp_path):
-    with TournamentPlayers(CONFIG) as contestants:
-        mesh = contestants.mesh
+    mesh = sharding.make_mesh(1, -1, 1)
     model, params = huggingface.load("tiny_player", dtype="float32")
     lora = LoraConfig(rank=2, alpha=8.0)
     adapters = jax.tree.map(lambda x: x + jnp.asarray(0.01, x.dtype), initialize_adapters(model, lora, 1))

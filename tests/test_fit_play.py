@@ -1,12 +1,12 @@
 """What fit counts of playing without training, against engines and weights of real runs."""
 
 import dataclasses
-import types
 
 import jax
 import numpy as np
 import offline_rows
 import pytest
+import run_engines
 import tiny_models
 from fit_workloads import EIGHT, MESH, MODEL, ONCE, PLAYS, ROLLOUT, ROWS, phases, really_local, workload_of
 
@@ -26,7 +26,6 @@ from dfc.inference.resident_weights import ResidentWeights
 from dfc.models import lora, sharding
 from dfc.models.transformer import Adapters
 from dfc.rollout import trained_weights
-from dfc.rollout.workers import RolloutWorkers
 from dfc.stages import evaluate
 from dfc.tools.fit import analytic, holdings, iteration, programs, traced
 from dfc.tools.fit.iteration import Stage, lengths_of, stages_of
@@ -39,16 +38,7 @@ def engine_of(config, model=MODEL):
     """An engine as `RolloutWorkers` makes it."""
     mesh = sharding.make_mesh(1, 4, 2)
     weights = jax.device_put(tiny_models.filled(model, 0), sharding.param_shardings(model, mesh))
-    workers = types.SimpleNamespace(
-        _config=config,
-        _sampling=SamplingConfig(),
-        tokenizer=types.SimpleNamespace(stop_token_ids=lambda _: frozenset()),
-        model=model,
-        initial_params=weights,
-        _playing_mesh=mesh,
-        _apart=False,
-    )
-    return RolloutWorkers._engine(workers), weights
+    return run_engines.engine_of(config, model, weights, mesh, SamplingConfig()), weights
 
 
 @pytest.mark.parametrize("simulators", ["script", "initial"])

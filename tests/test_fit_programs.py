@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import run_engines
 
 from dfc.config import (
     AdapterConfig,
@@ -18,12 +19,10 @@ from dfc.config import (
     SamplingConfig,
     TrainingConfig,
 )
-from dfc.games import registry
 from dfc.inference.prefixes import Copy
 from dfc.models import sharding
 from dfc.models.config import DecoderConfig
 from dfc.models.transformer import abstract_params
-from dfc.rollout.workers import RolloutWorkers
 from dfc.tools.fit import analytic, holdings, programs, traced
 from dfc.tools.fit.hardware import parse_topology
 from dfc.tools.fit.iteration import Lengths, ProgramCalls, lengths_of, runs
@@ -115,20 +114,7 @@ class Recorder:
 
 def engine_of_a_run(config, weights, mesh):
     """An engine as a run makes it, with every conversation asking for a reply."""
-    info = {name: registry.make(name).info for name in config.games}
-    tokenizer = types.SimpleNamespace(stop_token_ids=lambda _: frozenset())
-    workers = types.SimpleNamespace(
-        _config=config,
-        _sampling=config.sampling,
-        tokenizer=tokenizer,
-        model=MODEL,
-        initial_params=weights,
-        info=info,
-        _playing_mesh=mesh,
-        _apart=False,
-        _simulators={},
-    )
-    engine = RolloutWorkers._engine(workers)
+    engine = run_engines.engine_of(config, MODEL, weights, mesh, config.sampling)
     own = engine._programs_made = engine._programs
     engine._programs = types.SimpleNamespace(prefill=Recorder(own.prefill), decode=Recorder(own.decode))
     for seed in range(engine.slot_allocator.total):
