@@ -4,6 +4,7 @@ Resume order: 1. half a last line is cut off; 2. games on record are not played 
 rest is played. What a game is depends on its key, its players and the sampling only, not on where a stop fell.
 """
 
+import abc
 import collections
 import dataclasses
 import time
@@ -70,7 +71,7 @@ class Part(Generic[K, S]):
     subject: Any = None
 
 
-class Players(Generic[S]):
+class Players(abc.ABC, Generic[S]):
     """Who plays an evaluation; a context manager, whose end calls `close`.
 
     Attributes:
@@ -96,17 +97,17 @@ class Players(Generic[S]):
     def close(self) -> None:
         """Ends connections and processes."""
 
+    @abc.abstractmethod
     def begin(self, part: Part[Any, S]) -> int:
         """Prepares for the games of a part; returns how many are played between two writes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def play(self, part: Part[Any, S], some: list[S]) -> Played:
         """Plays some games of a part; fewer records than games: a stop was asked for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def wins(self, record: Mapping[str, Any]) -> Iterable[tuple[str, bool]]:
         """Returns (name, won) of a record, for what is shown."""
-        raise NotImplementedError
 
     def tells(self, record: Mapping[str, Any]) -> bool:
         """Returns whether a record is evidence about the player that is asked: games fail for good if all those do."""
